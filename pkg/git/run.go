@@ -1,0 +1,161 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/prun-suite/prun/pkg/environ"
+	"github.com/prun-suite/prun/pkg/proc"
+)
+
+// kept bounds what is held of each output stream of a git call. Paths are at
+// most 4 KiB; the rest is counting status entries, where more than this many
+// bytes of them only matter as "many".
+const kept = 1 << 20
+
+// caller runs git with the hygiene of the package comment and one time limit
+// over all its calls.
+type caller struct {
+	path     string   // of the git executable
+	env      []string // hygienic; the user's configuration applies
+	deadline time.Time
+	neutral  string // configuration file that stands in for the user's and the system's
+}
+
+// newCaller finds git and prepares the environment. env nil means this
+// process's environment.
+func newCaller(env []string, limit time.Duration) (*caller, error) {
+	if env == nil {
+		env = os.Environ()
+	}
+	path, err := lookup(env)
+	if err != nil {
+		return nil, err
+	}
+	return &caller{path: path, env: clean(env), deadline: time.Now().Add(limit)}, nil
+}
+
+// clean returns env as git may see it.
+func clean(env []string) []string {
+	out := make([]string, 0, len(env)+8)
+	for _, entry := range environ.Git(env) {
+		name, _, _ := strings.Cut(entry, "=")
+		switch name {
+		case "GIT_NAMESPACE", // hides every ref outside the namespace: the clone would be empty
+			"GIT_QUARANTINE_PATH", // set inside pre-receive hooks: forbids writing refs
+			"GIT_TEMPLATE_DIR", "GIT_ALLOW_PROTOCOL", "GIT_PROTOCOL_FROM_USER",
+			"GIT_ASKPASS", "SSH_ASKPASS", // a prompt nobody can answer
+			"GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_NO_LAZY_FETCH",
+			"LC_ALL", "LANGUAGE":
+			continue
+		}
+		out = append(out, entry)
+	}
+	return append(out,
+		"GIT_TERMINAL_PROMPT=0",
+		"GIT_OPTIONAL_LOCKS=0", // status must not refresh the index of a repository that is not ours
+		"GIT_NO_LAZY_FETCH=1",  // a partial clone would go to the network (git 2.44)
+		"GIT_ALLOW_PROTOCOL=file",
+		"LC_ALL=C", // three messages are told apart by their text
+	)
+}
+
+// lookup finds git on the PATH of env. Relative entries are skipped: commands
+// run inside the user's repository, where "./git" is whatever lies there.
+func lookup(env []string) (string, error) {
+	if runtime.GOOS == "windows" {
+		path, err := exec.LookPath("git")
+		if err != nil {
+			return "", fmt.Errorf("find git: %w", ErrMissing)
+		}
+		return path, nil
+	}
+	for _, dir := range filepath.SplitList(environ.Get(env, "PATH")) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		path := filepath.Join(dir, "git")
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("find git: %w", ErrMissing)
+}
+
+// always are the settings of every call; see the package comment. They are
+// given on the command line, where they win over any file.
+var always = []string{
+	"-c", "gc.auto=0",
+	"-c", "maintenance.auto=false",
+	"-c", "core.fsmonitor=false",
+	"-c", "core.hooksPath=" + os.DevNull,
+	"-c", "safe.bareRepository=all", // the caller named the repository; that is as explicit as it gets
+	"-c", "submodule.recurse=false",
+}
+
+// user runs git in dir under the user's configuration.
+func (c *caller) user(ctx context.Context, dir string, args ...string) (proc.RunResult, error) {
+	return c.run(ctx, dir, c.env, args)
+}
+
+// ours runs git in dir under our configuration file alone.
+func (c *caller) ours(ctx context.Context, dir string, args ...string) (proc.RunResult, error) {
+	env := make([]string, 0, len(c.env)+3)
+	for _, entry := range c.env {
+		name, _, _ := strings.Cut(entry, "=")
+		if name == "GIT_CONFIG_GLOBAL" || name == "GIT_CONFIG_SYSTEM" || name == "GIT_CONFIG_NOSYSTEM" {
+			continue
+		}
+		env = append(env, entry)
+	}
+	env = append(env, "GIT_CONFIG_GLOBAL="+c.neutral, "GIT_CONFIG_SYSTEM="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
+	return c.run(ctx, dir, env, args)
+}
+
+// run returns an error for a command that did not end with status 0. The
+// directory is set for the process, never given with -C, so that no path can
+// be read as an option.
+func (c *caller) run(ctx context.Context, dir string, env, args []string) (proc.RunResult, error) {
+	verb := args[0]
+	left := time.Until(c.deadline)
+	if left <= 0 {
+		return proc.RunResult{}, fmt.Errorf("git %s: %w", verb, ErrTimeout)
+	}
+	result, err := proc.Run(ctx, proc.RunSpec{
+		Path:      c.path,
+		Args:      append(append([]string{"git"}, always...), args...),
+		Env:       env,
+		Dir:       dir,
+		Limit:     left,
+		MaxOutput: kept,
+	})
+	switch {
+	case ctx.Err() != nil:
+		return result, fmt.Errorf("git %s: %w", verb, context.Cause(ctx))
+	case result.TimedOut:
+		return result, fmt.Errorf("git %s: %w", verb, ErrTimeout)
+	case err != nil:
+		var start *proc.StartError
+		if errors.As(err, &start) && start.NotFound {
+			return result, fmt.Errorf("git %s: %w", verb, ErrMissing)
+		}
+		return result, fmt.Errorf("git %s: %w", verb, err)
+	case result.Exit.Status() != 0:
+		return result, &CommandError{Verb: verb, Status: result.Exit.Status(), Detail: detail(result.Stderr)}
+	}
+	return result, nil
+}
+
+// oneLine strips the newline git ends its answer with, and only that one: a
+// path may end with a newline of its own.
+func oneLine(out []byte) string {
+	return string(bytes.TrimSuffix(bytes.TrimSuffix(out, []byte("\n")), []byte("\r")))
+}
