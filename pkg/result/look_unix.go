@@ -1,0 +1,44 @@
+//go:build linux || darwin
+
+package result
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// look is lstat.
+func look(path string) (Info, error) {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return Info{}, err
+	}
+	return infoOf(fi), nil
+}
+
+// lookThrough is stat.
+func lookThrough(path string) (Info, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return Info{}, err
+	}
+	return infoOf(fi), nil
+}
+
+func lookAtFile(f *os.File) (Info, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return Info{}, err
+	}
+	return infoOf(fi), nil
+}
+
+func infoOf(fi fs.FileInfo) Info {
+	info := Info{Size: fi.Size(), ModTime: fi.ModTime(), ChangeTime: fi.ModTime(), Mode: fi.Mode()}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		info.Dev, info.Ino = uint64(st.Dev), st.Ino
+		info.ChangeTime = changeTime(st)
+	}
+	return info
+}
