@@ -57,7 +57,7 @@ func dropCompletionVariable() {
 }
 
 // File returns the file behind a stream of Env, nil when it is none (in tests).
-func File(stream any) *os.File {
+func (e *Env) File(stream any) *os.File {
 	if o, ok := stream.(*output); ok {
 		stream = o.w
 	}
@@ -68,7 +68,7 @@ func File(stream any) *os.File {
 // Terminal reports whether a stream of Env is a terminal, that of Git Bash on
 // Windows included. It may decide colour and layout, never a line or a status.
 func (e *Env) Terminal(stream any) bool {
-	f := File(stream)
+	f := e.File(stream)
 	return f != nil && (isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd()))
 }
 
@@ -104,4 +104,3 @@ func (e *Env) Coloured(w io.Writer) bool {
 	}
 	return e.Getenv("NO_COLOR") == "" && e.Getenv("TERM") != "dumb" && e.Terminal(w)
 }
-
