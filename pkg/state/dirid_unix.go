@@ -1,0 +1,31 @@
+//go:build unix
+
+package state
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// statID returns device and inode of a file.
+func statID(info fs.FileInfo) (dev, ino uint64) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0
+	}
+	return uint64(st.Dev), uint64(st.Ino)
+}
+
+// dirID returns device and inode of dir. A copy of a state directory, or the
+// same one seen through another file system, has others: no lock and no number
+// in it may be believed then.
+func dirID(dir string) (dev, ino uint64, err error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, 0, fmt.Errorf("identify directory: %w", err)
+	}
+	dev, ino = statID(info)
+	return dev, ino, nil
+}
