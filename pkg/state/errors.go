@@ -1,16 +1,22 @@
 package state
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prun-suite/prun/pkg/atomicfile"
+)
 
 var (
 	// ErrExists is returned when an outcome was already published. The first
-	// one stands; whoever comes second only cleans up.
-	ErrExists = errors.New("already published")
+	// one stands; whoever comes second only cleans up. It is
+	// atomicfile.ErrExists too.
+	ErrExists = fmt.Errorf("outcome published already: %w", atomicfile.ErrExists)
 	// ErrNotRegular is returned for a state file that is a directory, a FIFO, a
 	// device or a socket. Nothing was read from it.
-	ErrNotRegular = errors.New("not a regular file")
+	ErrNotRegular = atomicfile.ErrNotRegular
 	// ErrTooLarge is returned for a state file larger than its reader's bound.
-	ErrTooLarge = errors.New("too large")
+	ErrTooLarge = atomicfile.ErrTooLarge
 	// ErrMalformed is returned for a state file that holds no whole record.
 	ErrMalformed = errors.New("malformed record")
 	// ErrClaimed is returned when another live unit has the same result path.

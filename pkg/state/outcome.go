@@ -203,7 +203,7 @@ func (u Unit) publishOutcome(o Outcome) error {
 	}
 	if err := atomicfile.Publish(reserve, final); err != nil {
 		if errors.Is(err, atomicfile.ErrExists) {
-			return fmt.Errorf("%w: %w", ErrExists, err)
+			return ErrExists
 		}
 		return err
 	}

@@ -95,19 +95,13 @@ func (u Unit) Queued() (ahead int, waiting bool) {
 	return n, true
 }
 
-// read reads one of the unit's files, bounded and without blocking. Its errors
-// are in this package's words.
+// read reads one of the unit's files, bounded and without blocking.
 func (u Unit) read(name string, limit int64) ([]byte, error) {
 	data, err := atomicfile.ReadRegular(u.Path(name), limit)
-	switch {
-	case err == nil:
-		return data, nil
-	case errors.Is(err, atomicfile.ErrNotRegular):
-		err = fmt.Errorf("%w: %w", ErrNotRegular, err)
-	case errors.Is(err, atomicfile.ErrTooLarge):
-		err = fmt.Errorf("%w: %w", ErrTooLarge, err)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return nil, fmt.Errorf("read %s: %w", name, err)
+	return data, nil
 }
 
 // strip removes the white space that Python's str.strip removes, which is what
