@@ -83,6 +83,8 @@ func (e *Env) finish(err error, out *output) int {
 	case errors.As(err, &exit):
 	case err != nil && closedPipe(err):
 		return statusPipe
+	case err != nil && out.failed() != nil:
+		exit = &Exit{Code: statusOutput, Err: fmt.Errorf("write standard output: %w", out.failed())}
 	case err != nil:
 		exit = &Exit{Code: 1, Err: err}
 	case out.failed() != nil && closedPipe(out.failed()):
