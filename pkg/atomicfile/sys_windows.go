@@ -103,13 +103,17 @@ func SyncDir(dir string) error { return nil }
 // Reserve does nothing: Windows gives reserved space back when the file is closed.
 func Reserve(f *os.File, n int64) error { return nil }
 
+// open lets others rename and remove what we hold open, unlike os.Open.
 func open(name string, access, disposition, flags uint32) (*os.File, error) {
+	return openShared(name, access, disposition, flags,
+		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE)
+}
+
+func openShared(name string, access, disposition, flags, share uint32) (*os.File, error) {
 	p, err := windows.UTF16PtrFromString(name)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	// Unlike os.Open, let others rename and remove what we hold open.
-	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
 	h, err := windows.CreateFile(p, access, share, nil, disposition, windows.FILE_ATTRIBUTE_NORMAL|flags, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}

@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -63,8 +64,12 @@ type Info struct {
 	Mode       fs.FileMode
 }
 
-// sameFile reports whether two looks met the same file.
-func (i Info) sameFile(j Info) bool { return i.Dev == j.Dev && i.Ino == j.Ino && i.Ino != 0 }
+func infoOf(i atomicfile.Info) Info {
+	return Info{Size: i.Size, ModTime: i.ModTime, ChangeTime: i.ChangeTime, Dev: i.Dev, Ino: i.Ino, Mode: i.Mode}
+}
+
+// same reports whether both looks met the same file.
+func (i Info) same(j atomicfile.Info) bool { return i.Ino != 0 && i.Dev == j.Dev && i.Ino == j.Ino }
 
 // Inspect looks at path and reads nothing but its first line. It opens only
 // regular files, never waits (FIFO, device), and never follows a last link
@@ -72,21 +77,22 @@ func (i Info) sameFile(j Info) bool { return i.Dev == j.Dev && i.Ino == j.Ino &&
 // file cannot be read the Info says Worker, because it cannot be proven to be
 // anything less, and the error says why.
 func Inspect(path string) (Info, error) {
-	info, err := look(path)
+	seen, err := atomicfile.Look(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Info{Kind: Absent}, nil
 	}
 	if err != nil {
 		return Info{Kind: Absent}, fmt.Errorf("inspect result: %w", err)
 	}
+	info := infoOf(seen)
 	linked := info.Mode&fs.ModeSymlink != 0
 	if linked {
-		target, err := lookThrough(path)
+		target, err := atomicfile.LookThrough(path)
 		if err != nil || !target.Mode.IsRegular() {
 			info.Kind = Foreign // dangling, a loop, or a link to something else
 			return info, nil
 		}
-		info = target
+		info = infoOf(target)
 	}
 	if !info.Mode.IsRegular() {
 		info.Kind = Foreign
@@ -227,7 +233,8 @@ func PublishResponse(path string, body []byte, ours func(existing string) bool) 
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return "", fmt.Errorf("publish response: %w", err)
 	}
-	temp, err := writeTemp(path, fmt.Sprintf("%d-response", os.Getpid()), 0o666, func(w io.Writer) error {
+	temp := atomicfile.TempName(path, strconv.Itoa(os.Getpid())+responseTag)
+	err := writeNew(temp, 0o666, func(w io.Writer) error {
 		_, err := w.Write(body)
 		return err
 	})
@@ -242,11 +249,11 @@ func PublishResponse(path string, body []byte, ours func(existing string) bool) 
 			if holds(name, body) {
 				return name, nil
 			}
-			info, lerr := look(name)
+			info, lerr := atomicfile.Look(name)
 			if lerr != nil || !info.Mode.IsRegular() || ours == nil || !ours(name) {
 				continue
 			}
-			err = replaceOwn(temp, name)
+			err = atomicfile.Rename(temp, name)
 		}
 		if err != nil {
 			return "", fmt.Errorf("publish response: %w", err)
@@ -256,12 +263,9 @@ func PublishResponse(path string, body []byte, ours func(existing string) bool) 
 	return "", fmt.Errorf("publish response: %d names beside %s are taken", tries, path)
 }
 
-// replaceOwn renames temp over name, which this unit wrote.
-func replaceOwn(temp, name string) error { return atomicfile.Rename(temp, name) }
-
 // holds reports whether the regular file name has exactly the bytes of body.
 func holds(name string, body []byte) bool {
-	info, err := look(name)
+	info, err := atomicfile.Look(name)
 	if err != nil || !info.Mode.IsRegular() || info.Size != int64(len(body)) {
 		return false
 	}

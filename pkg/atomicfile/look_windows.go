@@ -1,4 +1,4 @@
-package result
+package atomicfile
 
 import (
 	"io/fs"
@@ -9,26 +9,29 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func look(path string) (Info, error) {
-	return lookByName(path, windows.FILE_FLAG_OPEN_REPARSE_POINT)
-}
-
-func lookThrough(path string) (Info, error) { return lookByName(path, 0) }
-
-// lookByName takes the identity at once, through a handle: that of os.Lstat is
-// looked up by name when it is first compared, and the name may have moved on.
-func lookByName(path string, flags uint32) (Info, error) {
-	p, err := windows.UTF16PtrFromString(path)
+func lookByName(name string, follow bool) (Info, error) {
+	p, err := windows.UTF16PtrFromString(name)
 	if err != nil {
-		return Info{}, &os.PathError{Op: "stat", Path: path, Err: err}
+		return Info{}, &os.PathError{Op: "stat", Path: name, Err: err}
 	}
-	h, err := windows.CreateFile(p, windows.FILE_READ_ATTRIBUTES,
-		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil,
-		windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS|flags, 0)
+	flags := uint32(windows.FILE_FLAG_BACKUP_SEMANTICS) // or it opens no directory
+	if !follow {
+		flags |= windows.FILE_FLAG_OPEN_REPARSE_POINT
+	}
+	var f *os.File
+	err = retry(func() error {
+		h, err := windows.CreateFile(p, windows.FILE_READ_ATTRIBUTES,
+			windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil,
+			windows.OPEN_EXISTING, flags, 0)
+		if err != nil {
+			return &os.PathError{Op: "stat", Path: name, Err: err}
+		}
+		f = os.NewFile(uintptr(h), name)
+		return nil
+	})
 	if err != nil {
-		return Info{}, &os.PathError{Op: "stat", Path: path, Err: err}
+		return Info{}, err
 	}
-	f := os.NewFile(uintptr(h), path)
 	defer f.Close()
 	return lookAtFile(f)
 }

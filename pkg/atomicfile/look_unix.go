@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package result
+package atomicfile
 
 import (
 	"io/fs"
@@ -8,18 +8,12 @@ import (
 	"syscall"
 )
 
-// look is lstat.
-func look(path string) (Info, error) {
-	fi, err := os.Lstat(path)
-	if err != nil {
-		return Info{}, err
+func lookByName(name string, follow bool) (Info, error) {
+	stat := os.Lstat
+	if follow {
+		stat = os.Stat
 	}
-	return infoOf(fi), nil
-}
-
-// lookThrough is stat.
-func lookThrough(path string) (Info, error) {
-	fi, err := os.Stat(path)
+	fi, err := stat(name)
 	if err != nil {
 		return Info{}, err
 	}
