@@ -79,7 +79,7 @@ func (agy) Command(t Turn) (Command, error) {
 		args = append(args, "--dangerously-skip-permissions")
 	}
 	for _, dir := range t.AddDirs {
-		if !filepath.IsAbs(dir) {
+		if !filepath.IsAbs(dir) && !strings.HasPrefix(dir, "/") {
 			return Command{}, fmt.Errorf("%w: agy: directory %q is not absolute", ErrBadTurn, dir)
 		}
 		args = append(args, "--add-dir", dir)

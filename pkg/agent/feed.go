@@ -8,6 +8,8 @@ import (
 const (
 	maxWhole = 1 << 20  // a line up to this size is parsed whole
 	maxPlain = 64 << 10 // what is kept of a longer line that is no JSON object
+
+	maxLongNotes = 8 // how many longer lines are noted one by one
 )
 
 // A Feed splits the bytes of one stream into lines for a Parser. Its memory is bounded whatever comes: a line up to
@@ -122,8 +124,9 @@ func (f *Feed) end(newline int64) {
 	if f.long != nil {
 		start := f.offset - newline - f.length
 		line = f.long.reduced()
-		f.tr.LongLines++
-		f.tr.Note("a line of %d bytes at offset %d was read only in part", f.length, start)
+		if f.tr.LongLines++; f.tr.LongLines <= maxLongNotes {
+			f.tr.Note("a line of %d bytes at offset %d was read only in part", f.length, start)
+		}
 	} else {
 		line = f.clean(line)
 	}

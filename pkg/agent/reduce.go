@@ -8,12 +8,12 @@ import (
 
 // Bounds of what a reducer keeps of one line.
 const (
-	maxAnswer  = 8 << 20  // of the texts at the answer's places, together
-	maxString  = 4 << 10  // of any other text
-	maxKey     = 256      // a longer key drops its member
-	maxNumber  = 64       // a longer number becomes null
-	maxDepth   = 16       // deeper values become null
-	depthShare = 64 << 10 // of everything else, for each depth, so that a crowd far down cannot push out "type" or "usage"
+	maxAnswer = 8 << 20   // of the texts at the answer's places, together
+	maxRest   = 256 << 10 // of everything else
+	maxString = 4 << 10   // of any other text
+	maxKey    = 256       // a longer key drops its member
+	maxNumber = 64        // a longer number becomes null
+	maxDepth  = 16        // deeper containers become null
 )
 
 // A reducer reads one huge line while it passes by and keeps a small JSON object with the same structure: members in
@@ -38,14 +38,16 @@ type reducer struct {
 	skipEsc   bool
 
 	answerLeft int
-	left       [maxDepth + 1]int
 }
 
-// A frame is an open container.
+// A frame is an open container. It may keep at most half of what its parent had left, so that a crowd in one member
+// cannot push out a "type" or "usage" that comes after it.
 type frame struct {
 	object bool
 	count  int    // members kept
 	path   string // dotted keys that lead here; arrays add nothing
+	share  int    // what it was given
+	left   int    // what it has left of that
 }
 
 type mode int
@@ -80,9 +82,6 @@ func newReducer(paths []string) *reducer {
 	}
 	if len(paths) == 0 {
 		r.mode = plain
-	}
-	for i := range r.left {
-		r.left[i] = depthShare
 	}
 	return r
 }
@@ -169,7 +168,7 @@ func (r *reducer) step(p []byte) int {
 		switch c {
 		case ',':
 			r.state = wantValue
-			if r.stack[len(r.stack)-1].object {
+			if r.top().object {
 				r.state = wantKey
 			}
 		case '}', ']':
@@ -187,27 +186,28 @@ func (r *reducer) step(p []byte) int {
 func (r *reducer) value(c byte) int {
 	if len(r.stack) == 0 { // the whole line
 		r.out = append(r.out, c)
-		r.push(true, "")
+		r.push(true, "", maxRest)
 		return 1
 	}
-	top := &r.stack[len(r.stack)-1]
-	path := top.path
+	top := r.top()
 	need := 2 + maxNumber
 	if top.object {
 		need += len(r.key)
-		if path != "" {
-			path += "."
-		}
-		path += string(r.key)
 	}
-	depth := len(r.stack)
-	if len(r.key) > maxKey && top.object || r.left[depth] < need {
+	if top.object && len(r.key) > maxKey || top.left < need {
 		r.startSkip(c)
 		return 1
 	}
 	if c != '"' && c != '{' && c != '[' && !isLiteral(c) {
 		r.mode = broken
 		return 1
+	}
+	path := top.path
+	if top.object {
+		if path != "" {
+			path += "."
+		}
+		path += string(r.key)
 	}
 	before := len(r.out)
 	if top.count > 0 {
@@ -217,41 +217,46 @@ func (r *reducer) value(c byte) int {
 	if top.object {
 		r.out = append(append(append(r.out, '"'), r.key...), '"', ':')
 	}
+	top.left -= len(r.out) - before
 	switch c {
 	case '"':
 		r.out = append(r.out, c)
+		top.left -= 2
 		r.state, r.cut, r.unit = inString, false, r.unit[:0]
 		r.whole = r.paths[path]
 		if r.whole {
 			r.room = r.answerLeft
 		} else {
-			r.room = min(maxString, r.left[depth]-need)
+			r.room = max(0, min(maxString, top.left))
 		}
 	case '{', '[':
-		if depth == maxDepth {
+		if len(r.stack) == maxDepth || top.left/2 < need {
 			r.out = append(r.out, "null"...)
+			top.left -= 4
 			r.startSkip(c)
 		} else {
 			r.out = append(r.out, c)
-			r.push(c == '{', path)
+			r.push(c == '{', path, top.left/2)
 		}
 	default:
 		r.lit, r.state = append(r.lit[:0], c), inLiteral
 	}
-	r.left[depth] -= len(r.out) - before
 	return 1
 }
 
-func (r *reducer) push(isObject bool, path string) {
-	r.stack = append(r.stack, frame{object: isObject, path: path})
+func (r *reducer) push(isObject bool, path string, share int) {
+	r.stack = append(r.stack, frame{object: isObject, path: path, share: share, left: share - 2})
 	r.state = wantElement
 	if isObject {
 		r.state = wantMember
 	}
 }
 
+// top is the innermost open container.
+func (r *reducer) top() *frame { return &r.stack[len(r.stack)-1] }
+
 func (r *reducer) close(c byte) {
-	top := r.stack[len(r.stack)-1]
+	top := *r.top()
 	if top.object != (c == '}') {
 		r.mode = broken
 		return
@@ -261,7 +266,9 @@ func (r *reducer) close(c byte) {
 	r.state = wantComma
 	if len(r.stack) == 0 {
 		r.state = done
+		return
 	}
+	r.top().left -= top.share - top.left
 }
 
 func isLiteral(c byte) bool {
@@ -276,7 +283,7 @@ func (r *reducer) endLiteral() {
 		r.mode = broken
 	}
 	r.out = append(r.out, r.lit...)
-	r.left[len(r.stack)] -= len(r.lit)
+	r.top().left -= len(r.lit)
 	r.state = wantComma
 }
 
@@ -320,7 +327,7 @@ func (r *reducer) keep(p []byte) {
 	if r.whole {
 		r.answerLeft -= len(p)
 	} else {
-		r.left[len(r.stack)] -= len(p)
+		r.top().left -= len(p)
 	}
 	if r.cut {
 		r.out = wholeRunes(r.out)
