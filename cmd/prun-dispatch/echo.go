@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/prun-suite/prun/pkg/atomicfile"
+)
+
+// How much of a capture is shown at the end.
+const (
+	echoLines = 80
+	echoBytes = 256 << 10
+)
+
+// echo copies the last lines of a capture, found from its end: a tail may be
+// larger than memory, and one line of it too.
+func echo(w io.Writer, name string) {
+	f, err := atomicfile.OpenRegular(name)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil || fi.Size() == 0 {
+		return
+	}
+	from, cut := lastLines(f, fi.Size(), echoLines, echoBytes)
+	if cut {
+		io.WriteString(w, "[...]")
+	}
+	_, _ = io.Copy(w, io.NewSectionReader(f, from, fi.Size()-from))
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, fi.Size()-1); err == nil && last[0] != '\n' {
+		io.WriteString(w, "\n")
+	}
+}
+
+// lastLines returns the offset where the last n lines begin, no further than
+// limit bytes from the end; cut reports that it lies inside a line.
+func lastLines(f io.ReaderAt, size int64, n int, limit int64) (from int64, cut bool) {
+	buf := make([]byte, 32<<10)
+	end := size
+	// The newline that ends the last line begins no other.
+	newlines := -1
+	if one := buf[:1]; size > 0 {
+		if _, err := f.ReadAt(one, size-1); err == nil && one[0] != '\n' {
+			newlines = 0
+		}
+	}
+	for end > 0 && size-end < limit {
+		start := max(end-int64(len(buf)), 0, size-limit)
+		part := buf[:end-start]
+		if _, err := f.ReadAt(part, start); err != nil && err != io.EOF {
+			return end, true
+		}
+		for i := bytes.LastIndexByte(part, '\n'); i >= 0; i = bytes.LastIndexByte(part[:i], '\n') {
+			if newlines++; newlines == n {
+				return start + int64(i) + 1, false
+			}
+		}
+		end = start
+	}
+	return end, end > 0
+}

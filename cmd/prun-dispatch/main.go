@@ -1,0 +1,237 @@
+// Command prun-dispatch runs one unit: it starts a coding agent or any other
+// program, contained from birth, watches it, ends it when it hangs, and leaves
+// a result, a salvage and an outcome that nothing can take back.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/prun-suite/prun/pkg/agent"
+	"github.com/prun-suite/prun/pkg/cli"
+	"github.com/prun-suite/prun/pkg/line"
+	"github.com/prun-suite/prun/pkg/state"
+	"github.com/prun-suite/prun/pkg/supervise"
+)
+
+// options are the native command line and, less what they do not have, that of
+// the Agy front.
+type options struct {
+	PromptFile string `long:"prompt-file" value-name:"FILE" description:"the unit's request; - reads standard input"`
+	ResultFile string `long:"result-file" value-name:"FILE" description:"where the result lands"`
+	UnitID     string `long:"unit-id" value-name:"ID" description:"name of the unit: letters, digits, dashes, underscores"`
+
+	Backend     string   `long:"backend" value-name:"NAME" env:"PRUN_BACKEND" default:"agy" description:"which program works"`
+	Model       string   `long:"model" value-name:"NAME" description:"model to run, verbatim"`
+	Effort      string   `long:"effort" value-name:"LEVEL" description:"reasoning effort"`
+	Mode        string   `long:"mode" value-name:"MODE" description:"agy: plan or accept-edits; needed where the directory is the caller's"`
+	Access      string   `long:"access" value-name:"LEVEL" choice:"read-only" choice:"workspace-write" choice:"danger-full-access" description:"what the worker may do"`
+	AddDirs     []string `long:"add-dir" value-name:"DIR" description:"a further directory for the worker; repeatable"`
+	Continue    string   `long:"continue-from" value-name:"STATE-DIR" description:"go on with the session recorded there"`
+	Clone       string   `long:"clone" value-name:"REPO" description:"run in a throwaway clone of this repository, kept in the state directory"`
+	BackendArgs []string `long:"backend-arg" value-name:"ARG" description:"a word handed to the client unchanged; repeatable"`
+
+	Stall   *cli.Seconds `long:"stall" value-name:"SECONDS" description:"end the worker when its output has not grown for so long; 0 never (default: PRUN_STALL_THRESHOLD, agy: PRUN_AGY_STALL_THRESHOLD)"`
+	Timeout *cli.Seconds `long:"timeout" value-name:"SECONDS" description:"end the worker after so long; 0 never (default: CODEX_DISPATCH_TIMEOUT, agy: its own limit and PRUN_AGY_GRACE)"`
+
+	Ledger string `long:"ledger" value-name:"FILE" description:"append one line when the unit is accepted and one when it ends"`
+	JSON   bool   `long:"json" description:"print the outcome as the last line of standard error: OUTCOME and a JSON object"`
+	Detach bool   `long:"detach" description:"return as soon as STATE-DIR is printed; the unit goes on"`
+
+	dialect dialect
+}
+
+func main() {
+	o := &options{dialect: dialects[0]}
+	cli.Main(tool(o), o)
+}
+
+func tool(o *options) cli.Tool {
+	return cli.Tool{
+		Name:    "prun-dispatch",
+		Summary: "run one unit of a fan-out under supervision",
+		Description: `Starts one worker, prints STATE-DIR and the state directory's path on standard output, and waits. ` +
+			`The worker is contained before its first instruction. When it ends, hangs or is stopped, everything below it is ended ` +
+			`and its result is published where --result-file says: what the worker wrote there itself, its final message, ` +
+			`or a FALLBACK with its output. The file outcome.json in the state directory says how it went.
+
+A worker outlives this program: when prun-dispatch is killed the unit goes on, within its limits, and its result lands. ` +
+			`When prun-dispatch is told to stop (INT, TERM, HUP), the worker's whole tree is ended first; a second signal means at once.
+
+The words after -- are the worker's command for --backend command.`,
+		Exits: cli.Exits{
+			0:   "the worker succeeded",
+			2:   "wrong usage, or refused before anything was started",
+			70:  "the backend failed although it exited 0, the supervisor was lost, or the worker could not be prepared",
+			74:  "a result or a salvage could not be written, or STATE-DIR could not be printed (then no worker was started)",
+			75:  "no quota, or no slot in time",
+			124: "the worker was reaped (no output, or out of time), or the preflight timed out",
+			126: "the worker's program cannot be executed",
+			127: "the worker's program was not found",
+		},
+		ExitOther: "the worker's own exit status; 128+n when it, or this program, was ended by signal n",
+		Files: []cli.File{
+			{Path: "$TMPDIR/prun-task-*", Text: "state directories; see prun-state(5)"},
+		},
+		Environment: environment,
+		Examples: []cli.Example{
+			{Text: "One unit on codex:", Command: "prun-dispatch --backend codex --prompt-file u1.md --result-file /tmp/u1.result.md --unit-id u1"},
+			{Text: "Any program, ended after a minute without output:", Command: "prun-dispatch --backend command --stall 60 --prompt-file p --result-file r --unit-id u2 -- sh -c 'cat; make test'"},
+		},
+		Sections:  []cli.Section{{Title: "DIALECTS", Text: dialectSection()}},
+		SeeAlso:   []string{"prun-gather(1)", "prun-monitor(1)", "prun-state(5)", "prun(7)"},
+		Prefixes:  map[string]string{"m": "mode", "p": "prompt-file", "c": "continue-from"},
+		Remainder: "COMMAND",
+		Choices:   map[string][]string{"backend": backends()},
+		Hidden: map[string]func(*cli.Env) int{
+			supervise.KeeperCommand:     func(env *cli.Env) int { return supervise.Keep(env.Args[1:]) },
+			supervise.SupervisorCommand: func(*cli.Env) int { return supervise.Supervise() },
+			"__reap-watch":              reapWatch,
+		},
+		Raw: o.raw,
+	}
+}
+
+// backends are those that this door serves.
+func backends() []string {
+	var names []string
+	for _, b := range agent.All() {
+		if agent.Serves(b, agent.DoorDispatch) {
+			names = append(names, b.Name())
+		}
+	}
+	return names
+}
+
+// raw takes the dialect argument off. The shell fronts are answered here; the
+// Agy front's options are a subset of ours and parsed as they are.
+func (o *options) raw(ctx context.Context, env *cli.Env) (handled bool, err error) {
+	if len(env.Args) == 0 || !strings.HasPrefix(env.Args[0], dialectOption) {
+		return false, nil
+	}
+	d, err := findDialect(strings.TrimPrefix(env.Args[0], dialectOption))
+	if err != nil {
+		return true, cli.Usage("%v", err)
+	}
+	env.Args = env.Args[1:]
+	env.Name = d.prefix
+	if d.usage == "" {
+		o.dialect = d
+		return false, nil
+	}
+	given, err := parseShell(d, env.Args)
+	if err != nil {
+		return true, err
+	}
+	return true, dispatch(ctx, env, d, given)
+}
+
+// Run is the native entry and that of the Agy front.
+func (o *options) Run(ctx context.Context, env *cli.Env) error {
+	return dispatch(ctx, env, o.dialect, o)
+}
+
+// dispatch checks, starts the unit, waits for it and tells how it went.
+func dispatch(ctx context.Context, env *cli.Env, d dialect, o *options) error {
+	r, err := check(ctx, env, d, o)
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 4)
+	listen(signals, &r.launch)
+	defer signal.Stop(signals)
+	report, err := supervise.Front(r.launch, r.prompt, supervise.Door{
+		Announce: func(dir string) error { return line.NewWriter(env.Stdout).Print(line.StateDir(dir)) },
+		Note:     func(text string) { env.Notef("%s", text) },
+		Signals:  signals,
+		Detach:   o.Detach,
+	})
+	var refusal *supervise.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		return d.refused(r, refusal)
+	case err != nil:
+		return cli.Fail(70, "%w", err)
+	case report.Unprinted != nil:
+		return cli.Fail(74, "print STATE-DIR: %w", report.Unprinted)
+	case report.Outcome == nil:
+		return nil
+	}
+	tell(env, d, o, report, r)
+	return cli.Status(state.ExitStatus(*report.Outcome))
+}
+
+// tell prints what a person wants to see after the end: the last lines of what
+// the worker said, why it failed, and, on request, the whole outcome.
+func tell(env *cli.Env, d dialect, o *options, report supervise.Report, r request) {
+	u := state.Unit{Dir: report.Dir}
+	echo(env.Stderr, u.Path(state.FileTail))
+	if !r.mergedStderr {
+		echo(env.Stderr, u.Path(state.FileStderr))
+	}
+	out := report.Outcome
+	if out.Reason != "" {
+		env.Notef("%s", out.Reason)
+	}
+	if d.name == "codex-ps1" && (out.Cause == state.IdleStall || out.Cause == state.HardTimeout) {
+		env.Notef("worker reaped by reap-watch (%s)", out.Cause)
+	}
+	for _, n := range out.Notes {
+		if loud(n) {
+			env.Notef("%s", n)
+		}
+	}
+	if o.JSON {
+		b, err := json.Marshal(out)
+		if err != nil {
+			env.Warnf("encode outcome: %v", err)
+			return
+		}
+		io.WriteString(env.Stderr, line.Outcome(string(b)).String()+"\n")
+	}
+}
+
+// loud picks the notes that a person must not miss; the rest is for outcome.json.
+func loud(note string) bool {
+	for _, s := range []string{"still alive", "publish", "unproven", "displaced file kept", "state directory"} {
+		if strings.Contains(note, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// refused words a refusal of our own parts in the front's dialect.
+func (d dialect) refused(r request, f *supervise.Refusal) error {
+	switch f.Stage {
+	case supervise.StageStateDir:
+		if d.backend == "agy" {
+			return d.fail(2, "failed to prepare isolated working directory: "+f.Text)
+		}
+		return d.fail(2, "failed to create state-dir: "+f.Path)
+	case supervise.StageScratch:
+		if d.backend == "agy" {
+			return d.fail(2, "failed to prepare isolated working directory: "+f.Text)
+		}
+		return d.fail(2, "failed to create scratch cwd: "+f.Path)
+	case supervise.StageClaim:
+		return d.fail(2, "result path is in use by another live unit: "+f.Path)
+	case supervise.StageContain:
+		return d.fail(2, "PRUN_CONTAINMENT=cgroup cannot be had here: "+f.Text)
+	}
+	return d.fail(70, fmt.Sprintf("could not start the supervisor: %s", f.Text))
+}
+
+// fail ends with one line in the dialect's form.
+func (d dialect) fail(status int, text string) error {
+	if d.quoted {
+		return cli.Quoted(status, d.prefix+": "+line.Escape(text))
+	}
+	return cli.Fail(status, "%s", text)
+}

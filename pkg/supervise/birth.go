@@ -1,0 +1,257 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prun-suite/prun/pkg/atomicfile"
+	"github.com/prun-suite/prun/pkg/pid"
+	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/result"
+	"github.com/prun-suite/prun/pkg/state"
+)
+
+// birthNames is what the keeper is told before anything exists, so that it can
+// clear away a unit whose supervisor died half way.
+type birthNames struct {
+	Hidden string `json:"hidden"`
+	Final  string `json:"final"`
+	Leaf   string `json:"leaf,omitempty"`
+}
+
+// newborn is a unit whose state directory is complete under its final name.
+type newborn struct {
+	unit     state.Unit
+	lock     *atomicfile.Lock
+	claim    *atomicfile.Lock
+	leaf     *proc.Leaf
+	identity state.Identity
+	scratch  string
+	notes    []string
+}
+
+// bear makes the state directory: under a hidden name, locked, with every file
+// that is promised before STATE-DIR, and then renamed in one step. After an
+// error nothing of it is left. guard is told the names first and is sent the
+// held locks; it may be nil (Windows).
+func bear(l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Refusal) {
+	nonce, err := state.NewNonce()
+	if err != nil {
+		return nil, &Refusal{Stage: StageStateDir, Path: l.Base, Text: err.Error()}
+	}
+	final := filepath.Join(l.Base, state.Name(l.CwdHash, l.Unit, os.Getpid(), nonce))
+	hidden := filepath.Join(l.Base, state.HiddenName(l.CwdHash, l.Unit, os.Getpid(), nonce))
+	if !renamesOpenDirectories {
+		// An open lock file forbids the rename there.
+		hidden = final
+	}
+	names := birthNames{Hidden: hidden, Final: final}
+	if l.Containment != proc.ModeSubreaper {
+		names.Leaf = "prun-" + nonce
+	}
+	if err := guard.tell(names); err != nil {
+		return nil, &Refusal{Stage: StageStart, Text: err.Error()}
+	}
+	at(partySupervisor, "S1")
+
+	nb = &newborn{unit: state.Unit{Dir: hidden}}
+	defer func() {
+		if refusal != nil {
+			nb.abandon(hidden)
+			nb = nil
+		}
+	}()
+	refuse := func(stage, path string, err error) (*newborn, *Refusal) {
+		return nb, &Refusal{Stage: stage, Path: path, Text: err.Error()}
+	}
+
+	if err := os.MkdirAll(l.Base, 0o777); err != nil {
+		return refuse(StageStateDir, final, err)
+	}
+	if err := atomicfile.Mkdir(hidden, 0o700); err != nil {
+		return refuse(StageStateDir, final, err)
+	}
+	at(partySupervisor, "S2")
+
+	if nb.claim, err = state.ClaimResult(l.Base, l.Result); err != nil {
+		if errors.Is(err, atomicfile.ErrLocked) {
+			return refuse(StageClaim, l.Result, errors.New("another live unit has this result path"))
+		}
+		// Without a lock the check is not possible here (some network file
+		// systems); the unit itself still is.
+		nb.notes = append(nb.notes, "result path not claimed: "+err.Error())
+	}
+	if nb.lock, err = atomicfile.TryLock(nb.unit.Path(state.FileLock)); err != nil {
+		return refuse(StageStateDir, final, err)
+	}
+	if err := guard.lend(nb.lock, nb.claim); err != nil {
+		return refuse(StageStart, "", err)
+	}
+	at(partySupervisor, "S3")
+
+	if names.Leaf != "" {
+		nb.leaf, err = proc.NewLeaf(names.Leaf)
+		if err != nil && l.Containment == proc.ModeCgroup {
+			return refuse(StageContain, "", err)
+		}
+	}
+	at(partySupervisor, "S4")
+
+	if stage, path, err := nb.furnish(l, final, keeper); err != nil {
+		return refuse(stage, path, err)
+	}
+	at(partySupervisor, "S5")
+
+	if hidden != final {
+		err = atomicfile.RenameNoReplace(hidden, final)
+		if errors.Is(err, atomicfile.ErrUnsupported) {
+			err = os.Rename(hidden, final)
+		}
+		if err != nil {
+			return refuse(StageStateDir, final, err)
+		}
+	}
+	nb.unit.Dir = final
+	hidden = final
+	if err := atomicfile.SyncDir(l.Base); err != nil {
+		// The name may be lost at a power cut; the unit is none the worse now.
+		nb.notes = append(nb.notes, err.Error())
+	}
+	at(partySupervisor, "S6")
+	return nb, nil
+}
+
+// furnish writes everything that is promised before STATE-DIR.
+func (nb *newborn) furnish(l *Launch, final string, keeper pid.ID) (stage, path string, err error) {
+	u := nb.unit
+	nb.scratch = l.Scratch
+	switch {
+	case l.CloneRepo != "":
+		nb.scratch = filepath.Join(final, state.DirClone)
+	case l.Scratch == "":
+		nb.scratch = filepath.Join(final, state.DirWork)
+		if err := atomicfile.Mkdir(u.Path(state.DirWork), 0o700); err != nil {
+			return StageScratch, nb.scratch, err
+		}
+	default:
+		if err := os.MkdirAll(l.Scratch, 0o777); err != nil {
+			return StageScratch, l.Scratch, err
+		}
+	}
+
+	before, mtime, err := markResult(l.Result)
+	if err != nil {
+		return StageStateDir, final, err
+	}
+	entries := []struct{ name, text string }{
+		{state.FilePreMtime, mtime},
+		{state.FileTimestamp, strconv.FormatInt(time.Now().Unix(), 10)},
+		{state.FileResult, l.ResultEntry},
+		{state.FileDispatchPID, strconv.Itoa(os.Getpid())},
+	}
+	if l.Interpreter != "" {
+		entries = append(entries, struct{ name, text string }{state.FileInterpreter, l.Interpreter})
+	}
+	if l.CloneRepo != "" {
+		entries = append(entries, struct{ name, text string }{state.FileCloneDir, nb.scratch})
+	}
+	for _, e := range entries {
+		if err := atomicfile.Write(u.Path(e.name), []byte(e.text+"\n"), 0o600); err != nil {
+			return StageStateDir, final, err
+		}
+	}
+	if err := writeLaunch(u, *l); err != nil {
+		return StageStateDir, final, err
+	}
+	if err := u.ReserveOutcome(); err != nil {
+		return StageStateDir, final, err
+	}
+
+	fi, err := os.Stat(u.Dir)
+	if err != nil {
+		return StageStateDir, final, fmt.Errorf("stat state directory: %w", err)
+	}
+	dev, ino := fileID(fi)
+	nb.identity = state.Identity{
+		SchemaVersion: 1,
+		Unit:          l.Unit, Backend: l.Backend,
+		Front: l.Front, Keeper: keeper, Supervisor: pid.Self(),
+		Machine: pid.Machine(),
+		DirDev:  dev, DirIno: ino,
+		Containment:  string(planned(nb.leaf)),
+		Result:       l.Result,
+		ResultBefore: before,
+		ParentUnit:   l.ParentUnit,
+		Created:      time.Now().UTC(),
+		StallAfter:   l.Stall.Seconds(), HardAfter: l.Hard.Seconds(),
+		Ledger: l.Ledger,
+	}
+	if nb.leaf != nil {
+		nb.identity.Leaf, nb.identity.LeafInode = nb.leaf.Path(), nb.leaf.Inode()
+	}
+	if err := u.WriteIdentity(nb.identity); err != nil {
+		return StageStateDir, final, err
+	}
+	return "", "", nil
+}
+
+// planned is the containment that a unit is born with, as far as it is known
+// before the worker starts.
+func planned(leaf *proc.Leaf) proc.Containment {
+	switch {
+	case leaf != nil:
+		return proc.Cgroup
+	case runtime.GOOS == "linux":
+		return proc.Subreaper
+	case runtime.GOOS == "windows":
+		return proc.Job
+	}
+	return proc.GroupOnly
+}
+
+// markResult records what stands at the result path before the run: the
+// pre-mtime entry's text and, for a regular file, the mark by which a result
+// that nobody touched is told from a new one.
+func markResult(path string) (*state.FileMark, string, error) {
+	info, err := result.Inspect(path)
+	if err != nil || info.Kind == result.Absent || info.Kind == result.Foreign {
+		return nil, "0", nil
+	}
+	m := &state.FileMark{Size: info.Size, MTime: info.ModTime, Ino: info.Ino, Dev: info.Dev}
+	return m, strconv.FormatInt(info.ModTime.Unix(), 10), nil
+}
+
+// abandon clears away what a refused birth has made.
+func (nb *newborn) abandon(dir string) {
+	if nb.leaf != nil {
+		_ = nb.leaf.Remove()
+		nb.leaf.Close()
+	}
+	removeState(dir)
+	if nb.lock != nil {
+		_ = nb.lock.Unlock()
+	}
+	if nb.claim != nil {
+		_ = nb.claim.Unlock()
+	}
+}
+
+// removeState removes a state directory that was never announced. It insists
+// on the name: nothing else is ever removed recursively by this package.
+func removeState(dir string) {
+	base := strings.TrimPrefix(filepath.Base(dir), state.HiddenPrefix)
+	if _, ok := state.UnitOf(base); !ok {
+		return
+	}
+	if fi, err := os.Lstat(dir); err != nil || fi.Mode()&fs.ModeDir == 0 {
+		return
+	}
+	_ = os.RemoveAll(dir)
+}

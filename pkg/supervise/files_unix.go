@@ -1,0 +1,31 @@
+//go:build unix
+
+package supervise
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// renamesOpenDirectories: a directory can be renamed while files in it are open.
+const renamesOpenDirectories = true
+
+func fileID(fi fs.FileInfo) (dev, ino uint64) {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Dev), uint64(st.Ino)
+	}
+	return 0, 0
+}
+
+// findProgram looks for name in one directory of PATH. found is empty when
+// there is no such file, executable false when it cannot be run.
+func findProgram(dir, name string) (found string, executable bool) {
+	full := filepath.Join(dir, name)
+	fi, err := os.Stat(full)
+	if err != nil || fi.IsDir() {
+		return "", false
+	}
+	return full, fi.Mode()&0o111 != 0
+}

@@ -1,0 +1,141 @@
+package supervise
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prun-suite/prun/pkg/state"
+)
+
+// message is one line between the front door and the supervisor. The whole
+// protocol is: down launch, prompt..., prompt-end, go or
+// abort, stop; up refused, or
+// dir, note..., end. End of file from above changes nothing for a worker that
+// runs; before go it means that the worker is never started.
+type message struct {
+	Kind    string         `json:"kind"`
+	Launch  *Launch        `json:"launch,omitempty"`
+	Argv    [][]byte       `json:"argv,omitempty"`
+	Args    [][]byte       `json:"args,omitempty"`
+	Data    []byte         `json:"data,omitempty"`
+	Signal  int            `json:"signal,omitempty"`
+	Dir     string         `json:"dir,omitempty"`
+	PID     int            `json:"pid,omitempty"`
+	Text    string         `json:"text,omitempty"`
+	Refusal *Refusal       `json:"refusal,omitempty"`
+	Outcome *state.Outcome `json:"outcome,omitempty"`
+}
+
+const (
+	kindLaunch    = "launch"
+	kindPrompt    = "prompt"
+	kindPromptEnd = "prompt-end"
+	kindGo        = "go"
+	kindStop      = "stop"
+	kindAbort     = "abort"
+	kindRefused   = "refused"
+	kindDir       = "dir"
+	kindNote      = "note"
+	kindEnd       = "end"
+)
+
+// maxMessage bounds one line of the link; the largest is an outcome with
+// notes, or a launch with a long argv.
+const maxMessage = 16 << 20
+
+// promptChunk is how much of a prompt one message carries.
+const promptChunk = 64 << 10
+
+// link is one end of the connection. Reading is for one goroutine; writing is
+// safe for several.
+type link struct {
+	in  *os.File
+	out *os.File
+	r   *bufio.Reader
+	mu  sync.Mutex
+	// patience bounds a write; zero waits for ever. The supervisor must never
+	// wait for a stopped front door.
+	patience time.Duration
+	broken   bool
+}
+
+func newLink(in, out *os.File, patience time.Duration) *link {
+	return &link{in: in, out: out, r: bufio.NewReaderSize(in, 32<<10), patience: patience}
+}
+
+func (l *link) send(m message) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode %s message: %w", m.Kind, err)
+	}
+	b = append(b, '\n')
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken {
+		return io.ErrClosedPipe
+	}
+	if l.patience > 0 {
+		// Not every file takes a deadline (Windows pipes do not); the write
+		// then only blocks when a stopped reader let 64 KiB pile up.
+		_ = l.out.SetWriteDeadline(time.Now().Add(l.patience))
+	}
+	if _, err = l.out.Write(b); err != nil {
+		// Half a line may be out; anything after it would be read as part of it.
+		l.broken = true
+		return fmt.Errorf("send %s message: %w", m.Kind, err)
+	}
+	return nil
+}
+
+var errLongMessage = errors.New("message too long")
+
+func (l *link) recv() (message, error) {
+	var m message
+	var line []byte
+	for {
+		part, err := l.r.ReadSlice('\n')
+		line = append(line, part...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return m, err
+		}
+		if len(line) > maxMessage {
+			return m, errLongMessage
+		}
+	}
+	if err := json.Unmarshal(line, &m); err != nil {
+		return m, fmt.Errorf("decode message: %w", err)
+	}
+	return m, nil
+}
+
+func (l *link) close() {
+	l.in.Close()
+	if l.out != l.in {
+		l.out.Close()
+	}
+}
+
+// receive starts the one reading goroutine; the channel closes at end of file.
+func (l *link) receive() <-chan message {
+	c := make(chan message, 16)
+	go func() {
+		defer close(c)
+		for {
+			m, err := l.recv()
+			if err != nil {
+				return
+			}
+			c <- m
+		}
+	}()
+	return c
+}

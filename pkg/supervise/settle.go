@@ -1,0 +1,95 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/result"
+	"github.com/prun-suite/prun/pkg/state"
+)
+
+// settle concludes a unit whose supervisor is dead, in a process that has
+// inherited its tree (the keeper, or the front door as the last above it). The
+// caller holds the unit's lock. A unit that has its outcome is only swept.
+func settle(u state.Unit, party string, end proc.EndOptions, note func(string)) (state.Outcome, error) {
+	id, err := u.ReadIdentity()
+	if err != nil || id == nil {
+		proof := proc.Sweep(nil, end)
+		return state.Outcome{}, errors.Join(err, fmt.Errorf("settle %s: no identity; tree ended: %v", u.Dir, proof.Empty))
+	}
+	var leaf *proc.Leaf
+	if id.Leaf != "" {
+		// A leaf that is gone was empty: the kernel removes no other.
+		if leaf, err = proc.OpenLeaf(id.Leaf, id.LeafInode); err == nil {
+			defer leaf.Close()
+		}
+	}
+	if o, err := u.ReadOutcome(); err == nil && o != nil {
+		proc.Sweep(leaf, end)
+		return *o, sweepNames(u, o)
+	}
+	c, err := adopt(u, party, note)
+	if err != nil {
+		proc.Sweep(leaf, end)
+		return state.Outcome{}, err
+	}
+	e := ending{started: id.Created, cause: state.Lost, reason: "the supervisor was killed before the worker's end was seen"}
+	worker, err := u.ReadWorker()
+	if err != nil {
+		e.notes = append(e.notes, err.Error())
+	}
+	if worker != nil {
+		e.started = worker.Started
+	}
+	// How the worker ended must be asked before the first kill of ours.
+	e.exit = lastExit(u, worker)
+	if e.exit != nil {
+		e.cause, e.reason = state.Exited, ""
+		if err := u.WriteWorkerExit(e.exit.Code, e.exit.Signal); err != nil {
+			e.notes = append(e.notes, err.Error())
+		}
+	}
+	e.notes = append(e.notes, "concluded by the "+partyName(party)+" after the supervisor's death")
+	e.proof = proc.Sweep(leaf, end)
+	at(party, "C2")
+	return c.conclude(e)
+}
+
+// lastExit is how the worker ended by itself, if anybody saw it: the record,
+// or the zombie that this process has inherited.
+func lastExit(u state.Unit, worker *state.WorkerRecord) *proc.Exit {
+	if x, err := u.ReadWorkerExit(); err == nil && x != nil {
+		return &proc.Exit{Code: x.Code, Signal: x.Signal}
+	}
+	if worker == nil {
+		return nil
+	}
+	if x, dead := proc.ZombieChild(worker.Worker.PID); dead {
+		return &x
+	}
+	return nil
+}
+
+func partyName(party string) string {
+	switch party {
+	case partyKeeper:
+		return "keeper"
+	case partyFront:
+		return "front door"
+	case partyReaper:
+		return "reaper"
+	}
+	return "supervisor"
+}
+
+// sweepNames removes what a concluder that died after the outcome left beside
+// the result.
+func sweepNames(u state.Unit, o *state.Outcome) error {
+	u.SweepOutcome()
+	c, err := adopt(u, partyKeeper, func(string) {})
+	if err != nil {
+		return err
+	}
+	return result.Sweep(c.launch.Result, c.ownerName(), !o.ProvenEmpty)
+}

@@ -1,0 +1,599 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/prun-suite/prun/pkg/agent"
+	"github.com/prun-suite/prun/pkg/atomicfile"
+	"github.com/prun-suite/prun/pkg/environ"
+	"github.com/prun-suite/prun/pkg/git"
+	"github.com/prun-suite/prun/pkg/pid"
+	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/state"
+)
+
+// Names of the hidden commands by which a door's binary becomes the other
+// processes of a unit.
+const (
+	KeeperCommand     = "__keeper"
+	SupervisorCommand = "__supervise"
+)
+
+// launchPatience is how long a new supervisor waits for the front door to say
+// what it wants; the front door writes it before it does anything else.
+const launchPatience = 30 * time.Second
+
+// notePatience bounds a write to the front door: it may be stopped, and the
+// unit must not wait for it.
+const notePatience = 50 * time.Millisecond
+
+// exitTrouble is the supervisor's own exit status when it could not conclude;
+// nobody but the keeper sees it.
+const exitTrouble = 70
+
+type supervisor struct {
+	link    *link
+	launch  Launch
+	backend agent.Backend
+	prompt  []byte
+	// stops carries signal numbers from the front door and from our own
+	// signals; gone closes when the front door's end of the link is closed.
+	stops chan int
+	goes  chan struct{}
+	gone  chan struct{}
+	abort chan string
+	guard *guardLink
+	notes []string
+}
+
+// Supervise is the main function of the supervisor process. It returns the
+// process's exit status, which only tells the keeper whether anything is left
+// to conclude; the unit's story is in outcome.json.
+func Supervise() int {
+	caught := make(chan os.Signal, 8)
+	// Catching them all is also what gives the worker default dispositions: an
+	// ignored HUP or INT would otherwise be inherited.
+	signal.Notify(caught, stopSignals...)
+	s := &supervisor{
+		stops: make(chan int, 8),
+		goes:  make(chan struct{}),
+		gone:  make(chan struct{}),
+		abort: make(chan string, 1),
+	}
+	var err error
+	if s.link, s.guard, err = supervisorLinks(); err != nil {
+		fmt.Fprintln(os.Stderr, "prun: error:", err)
+		return exitTrouble
+	}
+	// Without adoption the tree can still be ended, but not proven.
+	if err := proc.BecomeReaper(); err != nil {
+		s.notes = append(s.notes, err.Error())
+	}
+	if err := s.hear(); err != nil {
+		return exitTrouble
+	}
+	go s.forward(caught)
+	return s.live()
+}
+
+// hear reads the launch and the prompt, then leaves one goroutine listening.
+func (s *supervisor) hear() error {
+	_ = s.link.in.SetReadDeadline(time.Now().Add(launchPatience))
+	for {
+		m, err := s.link.recv()
+		if err != nil {
+			return err
+		}
+		switch m.Kind {
+		case kindLaunch:
+			s.launch = *m.Launch
+			s.launch.Turn.Argv = texts(m.Argv)
+			s.launch.Turn.BackendArgs = texts(m.Args)
+		case kindPrompt:
+			s.prompt = append(s.prompt, m.Data...)
+		case kindPromptEnd:
+			_ = s.link.in.SetReadDeadline(time.Time{})
+			var known bool
+			if s.backend, known = agent.Lookup(s.launch.Backend); !known {
+				return fmt.Errorf("launch names an unknown backend %q", s.launch.Backend)
+			}
+			go s.listen()
+			return nil
+		}
+	}
+}
+
+func (s *supervisor) listen() {
+	defer close(s.gone)
+	started := false
+	for m := range s.link.receive() {
+		switch m.Kind {
+		case kindGo:
+			if !started {
+				started = true
+				close(s.goes)
+			}
+		case kindStop:
+			s.stop(m.Signal)
+		case kindAbort:
+			select {
+			case s.abort <- m.Text:
+			default:
+			}
+		}
+	}
+}
+
+func (s *supervisor) forward(caught <-chan os.Signal) {
+	for sig := range caught {
+		n, ok := sig.(syscall.Signal)
+		if !ok || !isStop(n) || slices.Contains(s.launch.Ignored, int(n)) {
+			continue
+		}
+		s.stop(int(n))
+	}
+}
+
+// stop passes a request on; more than a few at once say nothing new.
+func (s *supervisor) stop(sig int) {
+	select {
+	case s.stops <- sig:
+	default:
+	}
+}
+
+// say tells the front door; what it does not hear is in the outcome anyway.
+func (s *supervisor) say(m message) { _ = s.link.send(m) }
+
+func (s *supervisor) note(text string) { s.say(message{Kind: kindNote, Text: text}) }
+
+// live is a unit's life from birth to conclusion.
+func (s *supervisor) live() int {
+	nb, refusal := bear(&s.launch, s.guard, s.guard.keeper())
+	if refusal != nil {
+		s.say(message{Kind: kindRefused, Refusal: refusal})
+		return exitTrouble
+	}
+	s.notes = append(s.notes, nb.notes...)
+	s.say(message{Kind: kindDir, Dir: nb.unit.Dir, PID: os.Getpid()})
+	at(partySupervisor, "S7")
+
+	c := &concluder{
+		unit: nb.unit, launch: s.launch, identity: nb.identity, backend: s.backend,
+		party: partySupervisor, owner: nb.identity.Supervisor, note: s.note,
+	}
+	e := s.runUnit(nb, c)
+	e.notes = append(s.notes, e.notes...)
+	outcome, err := c.conclude(e)
+	if err != nil {
+		s.note(err.Error())
+	}
+	at(partySupervisor, "C9")
+	s.say(message{Kind: kindEnd, Outcome: &outcome})
+	return 0
+}
+
+// runUnit waits for go, prepares, starts the worker and watches it.
+func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
+	e.started = time.Now()
+	e.proof = proc.Proof{Containment: planned(nb.leaf), Empty: true}
+	defer func() {
+		if nb.leaf != nil {
+			nb.leaf.Close()
+		}
+	}()
+	unstarted := func(cause state.Cause, status int, reason string) ending {
+		// Preparations may have left something behind; the same proof is
+		// owed for it.
+		e.proof = proc.Sweep(nb.leaf, proc.EndOptions{})
+		e.cause, e.status, e.reason = cause, status, reason
+		return e
+	}
+	interrupted := func(sig int) ending {
+		e = unstarted(state.Interrupted, 128+sig, interruptReason(sig))
+		e.signal = sig
+		return e
+	}
+
+	c.ledger(state.LedgerDispatched, e)
+	select {
+	case <-s.goes:
+	case sig := <-s.stops:
+		return interrupted(sig)
+	case why := <-s.abort:
+		return unstarted(state.LaunchFailed, exitNoResult, why)
+	case <-s.gone:
+		// go and the end of the link may be ready together.
+		select {
+		case <-s.goes:
+		default:
+			return unstarted(state.LaunchFailed, exitTrouble, "the front door died before the worker was started")
+		}
+	}
+	at(partySupervisor, "S7a")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan int, 1)
+	prepared := make(chan struct{})
+	go func() {
+		select {
+		case sig := <-s.stops:
+			stopped <- sig
+			cancel()
+		case <-prepared:
+		}
+		close(stopped)
+	}()
+	failure := s.prepare(ctx, nb)
+	close(prepared)
+	if sig, ok := <-stopped; ok {
+		cancel()
+		return interrupted(sig)
+	}
+	cancel()
+	if failure != nil {
+		return unstarted(failure.cause, failure.status, failure.reason)
+	}
+	s.launch.Turn = s.turn(nb)
+	c.launch = s.launch
+
+	group, failure := s.start(nb)
+	if failure != nil {
+		return unstarted(failure.cause, failure.status, failure.reason)
+	}
+	at(partySupervisor, "S8")
+	e.started = time.Now()
+	worker := state.WorkerRecord{
+		Worker: group.ID(), Containment: string(group.Containment()), Started: e.started.UTC(),
+	}
+	if nb.leaf != nil && group.Containment() == proc.Cgroup {
+		worker.Leaf, worker.LeafInode = nb.leaf.Path(), nb.leaf.Inode()
+	}
+	if err := nb.unit.WriteWorker(worker); err != nil {
+		e.notes = append(e.notes, err.Error())
+	}
+	if err := atomicfile.Write(nb.unit.Path(state.FileWorkerPID), []byte(strconv.Itoa(group.ID().PID)+"\n"), 0o600); err != nil {
+		e.notes = append(e.notes, err.Error())
+	}
+	at(partySupervisor, "S9")
+	proc.PremakeThreads(premadeThreads)
+
+	r, err := follow(c.parser(), c.captures())
+	if err != nil {
+		e.notes = append(e.notes, err.Error())
+		r = &reading{}
+	}
+	e.reading = r
+	ids := sessionRecorder{unit: nb.unit, transcript: &r.transcript}
+	caps := s.backend.Capabilities()
+	v := run(group, limits{
+		stall: s.launch.Stall, hard: s.launch.Hard,
+		first: syscall.Signal(caps.FirstSignal), grace: s.launch.Grace,
+		end: proc.EndOptions{Keep: s.launch.KeepLeftovers, Spare: detachedUnits(nb.unit)},
+	}, sensors{
+		stops: s.stops,
+		size: func() int64 {
+			n := r.look(lookBudget)
+			ids.record()
+			return n
+		},
+		ended: func(x proc.Exit) {
+			at(partySupervisor, "C0")
+			if err := nb.unit.WriteWorkerExit(x.Code, x.Signal); err != nil {
+				e.notes = append(e.notes, err.Error())
+			}
+			at(partySupervisor, "C1")
+		},
+		reaping: func(v verdict) {
+			if v.cause == state.Interrupted {
+				s.note("stopping worker process tree (" + signalName(v.signal) + ")")
+				return
+			}
+			s.note("reaping worker process tree (" + string(v.cause) + ")")
+		},
+		lost: s.guard.lost(),
+	})
+	at(partySupervisor, "C2")
+	e.verdict(v)
+	return e
+}
+
+// premadeThreads are made while the machine still has room: a full process
+// table otherwise kills a Go program at its next blocking call.
+const premadeThreads = 8
+
+// failure is why a worker was never started.
+type failure struct {
+	cause  state.Cause
+	status int
+	reason string
+}
+
+func failed(status int, format string, args ...any) *failure {
+	return &failure{cause: state.LaunchFailed, status: status, reason: fmt.Sprintf(format, args...)}
+}
+
+// prepare does everything between go and the worker's start: the quota route
+// comes first when it exists, then the clone, the probes, and the files that
+// the worker reads.
+func (s *supervisor) prepare(ctx context.Context, nb *newborn) *failure {
+	s.launch.Turn = s.turn(nb)
+	if s.launch.Complaint != "" {
+		return failed(2, "%s", s.launch.Complaint)
+	}
+	if s.launch.CloneRepo != "" {
+		report, err := git.Clone(ctx, git.CloneSpec{
+			Repo: s.launch.CloneRepo, Dir: nb.scratch, Links: s.launch.CloneLinks, Env: os.Environ(),
+		})
+		if err != nil {
+			return failed(exitTrouble, "%v", err)
+		}
+		if warning := report.Warning(); warning != "" {
+			s.note(warning)
+		}
+		for _, n := range report.Notes {
+			s.note(n)
+		}
+	}
+	if s.launch.Preflight {
+		if f := s.preflight(ctx, nb); f != nil {
+			return f
+		}
+	}
+	if model := s.launch.Turn.Model; model != "" {
+		if err := atomicfile.Replace(nb.unit.Path(state.FileModel), []byte(model+"\n"), 0o600); err != nil {
+			return failed(exitTrouble, "%v", err)
+		}
+	}
+	if relayer, ok := s.backend.(agent.Relayer); ok {
+		text := relayer.Relay(s.launch.Turn, s.prompt)
+		if err := atomicfile.Write(nb.unit.Path(state.FilePromptRelay), []byte(text), 0o600); err != nil {
+			return failed(exitTrouble, "%v", err)
+		}
+	}
+	stdin, err := s.backend.Stdin(s.launch.Turn, s.prompt)
+	if err != nil {
+		return failed(exitTrouble, "prepare prompt: %v", err)
+	}
+	if err := atomicfile.Write(nb.unit.Path(state.FilePrompt), stdin, 0o600); err != nil {
+		return failed(exitTrouble, "%v", err)
+	}
+	large := len(s.prompt) > 1<<20
+	s.prompt = nil
+	if large {
+		// A supervisor lives for hours; a large prompt need not.
+		debug.FreeOSMemory()
+	}
+	return nil
+}
+
+func (s *supervisor) turn(nb *newborn) agent.Turn {
+	t := s.launch.Turn
+	t.Unit, t.Dir, t.StateDir, t.ResultFile = s.launch.Unit, nb.scratch, nb.unit.Dir, s.launch.Result
+	if t.Bin == "" {
+		t.Bin = s.launch.Bin
+	}
+	return t
+}
+
+// preflight runs the backend's probes from the caller's directory.
+func (s *supervisor) preflight(ctx context.Context, nb *newborn) *failure {
+	cmd, err := s.backend.Command(s.launch.Turn)
+	if err != nil {
+		return failed(2, "%v", err)
+	}
+	path, err := lookPath(cmd.Path, os.Getenv("PATH"), s.launch.Cwd)
+	if err != nil {
+		return failed(exitTrouble, "%v", err)
+	}
+	var said []byte
+	keep := func() {
+		_ = atomicfile.Replace(nb.unit.Path(state.FilePreflightTail), said, 0o600)
+	}
+	defer keep()
+	before := s.launch.Turn.Model
+	for _, p := range s.backend.Probes(s.launch.Turn) {
+		res, err := proc.Run(ctx, proc.RunSpec{
+			Path: path, Args: append([]string{path}, p.Args...), Env: environ.Probe(os.Environ()),
+			Dir: s.launch.Cwd, Limit: s.launch.PreflightTimeout, MaxOutput: 1 << 20,
+		})
+		for _, out := range [][]byte{res.Stdout, res.Stderr} {
+			if len(out) > 0 {
+				if len(said) > 0 && said[len(said)-1] != '\n' {
+					said = append(said, '\n')
+				}
+				said = append(said, out...)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return failed(exitTrouble, "preflight was stopped")
+		case res.TimedOut:
+			return failed(124, "preflight timed out after %ds", int(s.launch.PreflightTimeout/time.Second))
+		case err != nil:
+			return failed(exitTrouble, "preflight could not run %s: %v", p.Name, err)
+		case res.Exit.Code != 0:
+			return failed(exitTrouble, "Antigravity preflight failed; %s exited with code %d", p.Name, res.Exit.Code)
+		}
+		if p.Check == nil {
+			continue
+		}
+		notes, err := p.Check(&s.launch.Turn, res.Stdout, res.Stderr)
+		for _, n := range notes {
+			s.note(n)
+			_ = atomicfile.Append(nb.unit.Path(state.FileQuotaNote), []byte(n+"\n"), 0o600)
+		}
+		if err != nil {
+			return failed(exitTrouble, "%v", err)
+		}
+	}
+	if s.launch.Turn.Model != before {
+		s.notes = append(s.notes, "model "+before+" became "+s.launch.Turn.Model)
+	}
+	return nil
+}
+
+// start opens the worker's three files and starts it, contained from birth.
+func (s *supervisor) start(nb *newborn) (*proc.Group, *failure) {
+	cmd, err := s.backend.Command(s.launch.Turn)
+	if err != nil {
+		return nil, failed(2, "%v", err)
+	}
+	path, err := lookPath(cmd.Path, os.Getenv("PATH"), nb.scratch)
+	if err != nil {
+		return nil, failed(127, "%s: command not found", cmd.Path)
+	}
+	stdin, err := os.Open(nb.unit.Path(state.FilePrompt))
+	if err != nil {
+		return nil, failed(exitTrouble, "open prompt: %v", err)
+	}
+	defer stdin.Close()
+	tail, err := createCapture(nb.unit.Path(state.FileTail))
+	if err != nil {
+		return nil, failed(exitTrouble, "%v", err)
+	}
+	defer tail.Close()
+	stderr := tail
+	if !s.backend.Capabilities().MergeStderr {
+		if stderr, err = createCapture(nb.unit.Path(state.FileStderr)); err != nil {
+			return nil, failed(exitTrouble, "%v", err)
+		}
+		defer stderr.Close()
+	}
+	env, withheld := environ.Worker(os.Environ(), environ.WorkerOptions{
+		Unit: s.launch.Unit, StateDir: nb.unit.Dir, ResultFile: s.launch.Result, Withhold: s.launch.Withhold,
+	})
+	env = append(env, cmd.Env...)
+	if len(withheld) > 0 {
+		var text []byte
+		for _, name := range withheld {
+			text = append(append(text, name...), '\n')
+		}
+		if err := atomicfile.Write(nb.unit.Path(state.FileEnvWithheld), text, 0o600); err != nil {
+			return nil, failed(exitTrouble, "%v", err)
+		}
+	}
+	at(partySupervisor, "S8a")
+	group, err := proc.Start(proc.Spec{
+		Path: path, Args: append([]string{path}, cmd.Args...), Env: env, Dir: nb.scratch,
+		Stdin: stdin, Stdout: tail, Stderr: stderr, Leaf: nb.leaf, OOMScoreAdj: workerOOMScore,
+	})
+	var se *proc.StartError
+	switch {
+	case err == nil:
+		return group, nil
+	case errors.As(err, &se) && se.NotFound:
+		return nil, failed(127, "%v", err)
+	case errors.As(err, &se) && se.NotExecutable:
+		return nil, failed(126, "%v", err)
+	}
+	return nil, failed(exitTrouble, "%v", err)
+}
+
+// workerOOMScore makes the kernel take a worker before its guards when memory
+// runs out; raising needs no privilege.
+const workerOOMScore = 300
+
+// createCapture makes a worker's output file. O_APPEND keeps a truncation in
+// place from leaving a hole of zeroes, and the file is the only channel: no
+// pipe, so nobody's death can stop the worker's output.
+func createCapture(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create capture: %w", err)
+	}
+	if err := f.Chmod(0o600); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		f.Close()
+		return nil, fmt.Errorf("create capture: %w", err)
+	}
+	return f, nil
+}
+
+// sessionRecorder writes the session's id the moment the stream names it, so
+// that it survives whatever happens to the unit afterwards.
+type sessionRecorder struct {
+	unit       state.Unit
+	transcript *agent.Transcript
+	written    string
+}
+
+func (r *sessionRecorder) record() {
+	id := r.transcript.Session
+	if id == "" || id == r.written {
+		return
+	}
+	if atomicfile.Replace(r.unit.Path(state.FileConversationID), []byte(id+"\n"), 0o600) == nil {
+		r.written = id
+	}
+}
+
+func texts(raw [][]byte) []string {
+	if raw == nil {
+		return nil
+	}
+	out := make([]string, len(raw))
+	for i, b := range raw {
+		out[i] = string(b)
+	}
+	return out
+}
+
+func raws(list []string) [][]byte {
+	out := make([][]byte, len(list))
+	for i, s := range list {
+		out[i] = []byte(s)
+	}
+	return out
+}
+
+// keeperID is who our parent is, when it is a keeper.
+func parentID() pid.ID {
+	id, err := pid.Of(os.Getppid())
+	if err != nil {
+		return pid.ID{}
+	}
+	return id
+}
+
+// lookPath finds a program as execvp would from dir: a name with a separator
+// is taken as it is (and resolved after the change of directory), others are
+// searched in the caller's PATH, relative entries from dir.
+func lookPath(name, path, dir string) (string, error) {
+	if name == "" {
+		return "", errors.New("no program named")
+	}
+	if filepath.Base(name) != name {
+		return name, nil
+	}
+	denied := ""
+	for _, entry := range filepath.SplitList(path) {
+		if entry == "" {
+			entry = "."
+		}
+		if !filepath.IsAbs(entry) {
+			entry = filepath.Join(dir, entry)
+		}
+		found, executable := findProgram(entry, name)
+		if executable {
+			return found, nil
+		}
+		if found != "" && denied == "" {
+			denied = found
+		}
+	}
+	if denied != "" {
+		// The start then says why it cannot be executed.
+		return denied, nil
+	}
+	return "", fmt.Errorf("%s: %w", name, os.ErrNotExist)
+}
