@@ -41,9 +41,9 @@ func (m *model) writeHelp(out io.Writer, name string, v *verb) error {
 	return err
 }
 
-// usage is the synopsis; a tool that is only its verbs shows that.
+// usage is the synopsis; a tool with verbs shows that it has some.
 func (m *model) usage(v *verb) []string {
-	if v == m.root && v.runner == nil && len(v.decl.Synopsis) == 0 {
+	if v == m.root && len(m.verbs) > 0 && len(v.decl.Synopsis) == 0 {
 		return []string{"COMMAND [options] [arguments]"}
 	}
 	return m.synopsis(v)

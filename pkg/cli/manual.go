@@ -300,11 +300,11 @@ func (p *page) exits(m *model) {
 	slices.Sort(codes)
 	for _, code := range codes {
 		p.item("", strconv.Itoa(code))
-		p.text(sentence(all[code]))
+		p.text(sentence(capital(all[code])))
 	}
 	if len(other) > 0 {
 		p.item("", "other")
-		p.text(sentence(strings.Join(other, "; ")))
+		p.text(sentence(capital(strings.Join(other, "; "))))
 	}
 	p.macro("El")
 }
