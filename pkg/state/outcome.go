@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/atomicfile"
@@ -227,7 +228,16 @@ func (u Unit) SweepOutcome() {
 // fitOutcome encodes o in at most OutcomeReserve bytes, newline included.
 func fitOutcome(o Outcome) ([]byte, error) {
 	const cut = " (shortened)"
-	o.Notes = append([]string(nil), o.Notes...)
+	// JSON makes at most six bytes of one, so a step never takes too much.
+	less := func(text string, over int) string {
+		return shorten(strings.TrimSuffix(text, cut), max(over/6, 1)) + cut
+	}
+	// More than this was never going to fit, and fitting is a loop.
+	o.Notes = append([]string(nil), o.Notes[:min(len(o.Notes), 64)]...)
+	for i, note := range o.Notes {
+		o.Notes[i] = shorten(note, max(len(note)-OutcomeReserve, 0))
+	}
+	o.Reason = shorten(o.Reason, max(len(o.Reason)-OutcomeReserve, 0))
 	for {
 		data, err := encodeJSON(o)
 		if err != nil {
@@ -237,14 +247,12 @@ func fitOutcome(o Outcome) ([]byte, error) {
 		switch n := len(o.Notes); {
 		case over <= 0:
 			return append(data, '\n'), nil
-		case n > 0 && len(o.Notes[n-1]) > over+len(cut):
-			o.Notes[n-1] = shorten(o.Notes[n-1], over+len(cut)) + cut
+		case n > 0 && len(o.Notes[n-1]) > 64:
+			o.Notes[n-1] = less(o.Notes[n-1], over)
 		case n > 0:
 			o.Notes = o.Notes[:n-1]
-		case len(o.Reason) > over+len(cut):
-			o.Reason = shorten(o.Reason, over+len(cut)) + cut
 		case o.Reason != "" && o.Reason != cut:
-			o.Reason = cut
+			o.Reason = less(o.Reason, over)
 		case len(o.Extra) > 0:
 			o.Extra = nil
 		default:
@@ -256,6 +264,9 @@ func fitOutcome(o Outcome) ([]byte, error) {
 // shorten drops at least n bytes from the end of s without leaving half a rune.
 func shorten(s string, n int) string {
 	end := max(len(s)-n, 0)
+	if end == len(s) {
+		return s
+	}
 	for end > 0 && s[end]&0xC0 == 0x80 {
 		end--
 	}
