@@ -182,7 +182,7 @@ func Front(env []string) []string {
 // A value of blanks only counts as unset and is returned as "".
 func Get(env []string, name string) string {
 	for _, entry := range slices.Backward(env) {
-		if same(Name(entry), name) {
+		if same(Name(entry), name) && len(entry) > len(name) {
 			value := entry[len(name)+1:]
 			if strings.TrimSpace(value) == "" {
 				return ""

@@ -6,7 +6,8 @@
 // is printed, and it knows no exit code.
 //
 // Invariant: one line is one Write call and holds exactly one newline, its last
-// byte, whatever bytes a path or a name has; Parse(l.String()) gives l again.
+// byte, whatever bytes a path or a name has. Parse(l.String()) gives l again, as
+// long as no field but the last (of UNIT, REAPED and LEFT: but the first) holds a blank.
 package line
 
 import (
