@@ -18,8 +18,12 @@ type Info struct {
 	Mode       fs.FileMode
 }
 
-// Same reports whether two looks met the same file, whatever its names.
-func (i Info) Same(j Info) bool { return i.Ino != 0 && i.Dev == j.Dev && i.Ino == j.Ino }
+// Same reports whether two looks met the same file, whatever its names. A volume
+// without a number (0: some network shares, and Wine 8 once an open file has been
+// renamed) is taken for the other's.
+func (i Info) Same(j Info) bool {
+	return i.Ino != 0 && i.Ino == j.Ino && (i.Dev == j.Dev || i.Dev == 0 || j.Dev == 0)
+}
 
 // Look tells what stands at name. A link is looked at, not followed.
 func Look(name string) (Info, error) { return lookByName(name, false) }

@@ -126,6 +126,9 @@ func openRead(name string) (*os.File, error) {
 }
 
 func openLock(name string) (*os.File, error) {
+	if fi, err := os.Lstat(name); err == nil && !fi.Mode().IsRegular() {
+		return nil, ErrNotRegular // what never passes is not waited for
+	}
 	var f *os.File
 	err := retry(func() (err error) {
 		f, err = open(name, windows.GENERIC_READ|windows.GENERIC_WRITE, windows.OPEN_ALWAYS,
@@ -133,9 +136,6 @@ func openLock(name string) (*os.File, error) {
 		return err
 	})
 	if err != nil {
-		if fi, lerr := os.Lstat(name); lerr == nil && !fi.Mode().IsRegular() {
-			return nil, fmt.Errorf("%w: %w", ErrNotRegular, err)
-		}
 		return nil, err
 	}
 	return f, regular(f)

@@ -69,7 +69,7 @@ func infoOf(i atomicfile.Info) Info {
 }
 
 // same reports whether both looks met the same file.
-func (i Info) same(j atomicfile.Info) bool { return i.Ino != 0 && i.Dev == j.Dev && i.Ino == j.Ino }
+func (i Info) same(j atomicfile.Info) bool { return j.Same(atomicfile.Info{Dev: i.Dev, Ino: i.Ino}) }
 
 // Inspect looks at path and reads nothing but its first line. It opens only
 // regular files, never waits (FIFO, device), and never follows a last link
