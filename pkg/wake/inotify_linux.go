@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -135,6 +136,7 @@ func (n *native) wait(ctx context.Context, deadline time.Time) (bool, error) {
 		size, err := n.file.Read(n.buf[:])
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
+			n.rearm()
 			return false, ctx.Err()
 		case err != nil:
 			return false, pause(ctx, time.Until(deadline))
@@ -183,34 +185,47 @@ func (n *native) take(buf []byte) bool {
 			continue
 		}
 		if mask&(unix.IN_IGNORED|unix.IN_MOVE_SELF) != 0 {
-			n.drop(w)
+			n.drop(w.dir)
 			matters = true
 			continue
+		}
+		if mask&unix.IN_ISDIR != 0 && mask&(unix.IN_MOVED_FROM|unix.IN_DELETE) != 0 {
+			// What is below it goes by another name now, watched or not.
+			n.drop(filepath.Join(w.dir, name))
 		}
 		if w.all || name == "" || w.names[name] {
 			matters = true
 		}
 	}
 	if matters {
-		for path := range n.waiting {
-			n.arm(path)
-		}
+		n.rearm()
 	}
 	return matters
 }
 
-// drop forgets a directory that is gone or goes by another name, and arms what
-// it stood for anew.
-func (n *native) drop(w *watched) {
-	delete(n.byWatch, w.wd)
-	for dir, other := range n.byDir {
-		if other == w {
-			delete(n.byDir, dir)
+// rearm looks again for what was not there.
+func (n *native) rearm() {
+	for path := range n.waiting {
+		n.arm(path)
+	}
+}
+
+// drop forgets dir and what is below it, which is gone or goes by another name,
+// and leaves what they stood for to be armed anew.
+func (n *native) drop(dir string) {
+	below := func(path string) bool {
+		rest, ok := strings.CutPrefix(path, dir)
+		return ok && (rest == "" || rest[0] == filepath.Separator)
+	}
+	for name, w := range n.byDir {
+		if below(name) {
+			delete(n.byDir, name)
+			delete(n.byWatch, w.wd)
+			_, _ = unix.InotifyRmWatch(n.fd, uint32(w.wd))
 		}
 	}
-	_, _ = unix.InotifyRmWatch(n.fd, uint32(w.wd))
 	for path := range n.paths {
-		if filepath.Dir(path) == w.dir || path == w.dir {
+		if below(path) {
 			n.waiting[path] = true
 		}
 	}

@@ -124,7 +124,8 @@ type Settle struct {
 	window time.Duration
 	seen   bool
 	mark   Mark
-	since  time.Duration
+	// since is when this mark was first seen, age how old it was then.
+	since, age time.Duration
 }
 
 // NewSettle returns a judge that has seen nothing. A window of 0 or less makes
@@ -132,34 +133,27 @@ type Settle struct {
 func NewSettle(window time.Duration) *Settle { return &Settle{window: window} }
 
 // Observe takes in one look, at now on the monotonic and at wall on the wall
-// clock, and reports whether the file is quiet. Whichever shows first: its own
-// times say that it is older than the window, neither of them in the future; or
-// it was watched unchanged for the window. The second holds whatever the clocks
-// of the writer and of the file system say.
+// clock, and reports whether the file is quiet. Two things make it so, and the
+// first that shows counts: its own times say that it is older than the window,
+// neither of them in the future; or it was watched unchanged for the window,
+// whatever the clocks of the writer and of the file system say. The wall clock
+// is asked once for each content, so that setting it does not end a wait.
 func (s *Settle) Observe(now time.Duration, wall time.Time, m Mark) bool {
-	return s.due(now, wall, m) <= 0
+	return s.Due(now, wall, m) <= 0
 }
 
 // Due takes in one look like Observe and returns how long the file must stay as
 // it is to be quiet, 0 or less when it is.
 func (s *Settle) Due(now time.Duration, wall time.Time, m Mark) time.Duration {
-	return s.due(now, wall, m)
+	if !s.seen || !s.mark.same(m) {
+		newest := m.MTime
+		if m.CTime.After(newest) {
+			newest = m.CTime
+		}
+		*s = Settle{window: s.window, seen: true, mark: m, since: now, age: max(wall.Sub(newest), 0)}
+	}
+	return s.window - s.age - (now - s.since)
 }
 
 // Forget makes the judge one that has seen nothing: the file is gone.
 func (s *Settle) Forget() { s.seen = false }
-
-func (s *Settle) due(now time.Duration, wall time.Time, m Mark) time.Duration {
-	if !s.seen || !s.mark.same(m) {
-		s.seen, s.mark, s.since = true, m, now
-	}
-	left := s.window - (now - s.since)
-	newest := m.MTime
-	if m.CTime.After(newest) {
-		newest = m.CTime
-	}
-	if !newest.After(wall) {
-		left = min(left, s.window-wall.Sub(newest))
-	}
-	return left
-}
