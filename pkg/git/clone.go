@@ -18,9 +18,12 @@ const defaultLimit = 15 * time.Minute
 
 // CloneSpec says what to clone and where to.
 type CloneSpec struct {
-	Repo  string        // any directory of the repository; resolved to its top
-	Dir   string        // must not exist, or be an empty directory; its parent must exist
-	Links bool          // share object files by hard links: fast, but an in-place write to one reaches Repo
+	Repo string // any directory of the repository; resolved to its top
+	Dir  string // must not exist, or be an empty directory; its parent must exist
+	// Links shares object files by hard links. It costs no time and no space,
+	// but what a worker writes into such a file in place reaches Repo, and even
+	// a plain commit in the clone may set the time of one.
+	Links bool
 	Env   []string      // the caller's environment; nil = this process's
 	Limit time.Duration // over all git calls together; 0 = 15 minutes
 }
@@ -156,6 +159,9 @@ func (c *caller) fill(ctx context.Context, from source, dir string, links bool, 
 		if err := c.checkout(ctx, dir, report); err != nil {
 			return err
 		}
+		if _, err := os.Lstat(filepath.Join(dir, ".gitmodules")); err == nil {
+			report.Notes = append(report.Notes, "submodules are not in the clone: their directories are empty")
+		}
 	}
 	return c.cutOff(ctx, dir, report)
 }
@@ -188,10 +194,10 @@ func (c *caller) copy(ctx context.Context, from source, dir string, links bool, 
 	}
 	_, err := c.ours(ctx, filepath.Dir(dir), append(local, "--", from.gitDir, dir)...)
 	var failed *CommandError
-	if errors.As(err, &failed) && strings.Contains(failed.Detail, "symlink") {
-		// Since 2.38 git refuses to copy an object store that holds symbolic
-		// links (as "repo" and git-new-workdir make). Through the pack
-		// protocol the outcome is the same, only slower.
+	if errors.As(err, &failed) && (strings.Contains(failed.Detail, "symlink") || strings.Contains(failed.Detail, "start iterator")) {
+		// Since 2.38 git refuses to copy an object store that is or holds a
+		// symbolic link (as "repo" and git-new-workdir make). Through the
+		// pack protocol the outcome is the same, only slower.
 		if entries, _ := os.ReadDir(dir); len(entries) == 0 {
 			_, err = c.ours(ctx, filepath.Dir(dir), append(base[:len(base):len(base)], "--no-local", "--", from.gitDir, dir)...)
 			if err == nil {

@@ -65,13 +65,19 @@ func (c *caller) resolve(ctx context.Context, dir string) (source, error) {
 	if err != nil {
 		return source{}, explain(dir, err)
 	}
-	_, rest, _ := bytes.Cut(result.Stdout, []byte("\n"))
+	bare, rest, _ := bytes.Cut(result.Stdout, []byte("\n"))
 	inside, rest, found := bytes.Cut(rest, []byte("\n"))
 	if !found {
 		return source{}, fmt.Errorf("open repository %s: git rev-parse answered %q", dir, result.Stdout)
 	}
 	s := source{gitDir: oneLine(rest)}
-	if string(bytes.TrimSpace(inside)) == "true" {
+	within := string(bytes.TrimSpace(inside)) == "true"
+	if !within && string(bytes.TrimSpace(bare)) == "false" && filepath.Base(s.gitDir) == ".git" {
+		// The caller named the ".git" directory itself. Its work tree is
+		// usually beside it; when it is not, there is just nothing to report.
+		abs, within = filepath.Dir(s.gitDir), true
+	}
+	if within {
 		result, err = c.user(ctx, abs, "rev-parse", "--show-toplevel")
 		if err != nil {
 			return source{}, explain(dir, err)

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/environ"
@@ -43,29 +42,21 @@ func newCaller(env []string, limit time.Duration) (*caller, error) {
 	return &caller{path: path, env: clean(env), deadline: time.Now().Add(limit)}, nil
 }
 
-// clean returns env as git may see it.
+// clean returns env as git may see it: environ.Git, and what only matters when
+// git is called with a repository that it must not write to or fetch for.
 func clean(env []string) []string {
 	out := make([]string, 0, len(env)+8)
 	for _, entry := range environ.Git(env) {
-		name, _, _ := strings.Cut(entry, "=")
-		switch name {
-		case "GIT_NAMESPACE", // hides every ref outside the namespace: the clone would be empty
-			"GIT_QUARANTINE_PATH", // set inside pre-receive hooks: forbids writing refs
-			"GIT_TEMPLATE_DIR", "GIT_ALLOW_PROTOCOL", "GIT_PROTOCOL_FROM_USER",
-			"GIT_ASKPASS", "SSH_ASKPASS", // a prompt nobody can answer
-			"GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_NO_LAZY_FETCH",
-			"LC_ALL", "LANGUAGE":
+		switch environ.Name(entry) {
+		case "GIT_QUARANTINE_PATH", // set inside pre-receive hooks: forbids writing any ref
+			"GIT_ALLOW_PROTOCOL", "GIT_PROTOCOL_FROM_USER", "GIT_NO_LAZY_FETCH":
 			continue
 		}
 		out = append(out, entry)
 	}
 	return append(out,
-		"GIT_TERMINAL_PROMPT=0",
-		"GIT_OPTIONAL_LOCKS=0", // status must not refresh the index of a repository that is not ours
-		"GIT_NO_LAZY_FETCH=1",  // a partial clone would go to the network (git 2.44)
-		"GIT_ALLOW_PROTOCOL=file",
-		"LC_ALL=C", // three messages are told apart by their text
-	)
+		"GIT_ALLOW_PROTOCOL=file", // no call of ours has any business on the network
+		"GIT_NO_LAZY_FETCH=1")     // nor may a partial clone go there behind our back (git 2.44)
 }
 
 // lookup finds git on the PATH of env. Relative entries are skipped: commands
@@ -110,8 +101,8 @@ func (c *caller) user(ctx context.Context, dir string, args ...string) (proc.Run
 func (c *caller) ours(ctx context.Context, dir string, args ...string) (proc.RunResult, error) {
 	env := make([]string, 0, len(c.env)+3)
 	for _, entry := range c.env {
-		name, _, _ := strings.Cut(entry, "=")
-		if name == "GIT_CONFIG_GLOBAL" || name == "GIT_CONFIG_SYSTEM" || name == "GIT_CONFIG_NOSYSTEM" {
+		switch environ.Name(entry) {
+		case "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM":
 			continue
 		}
 		env = append(env, entry)
