@@ -143,7 +143,9 @@ func (u Unit) WriteWorker(w WorkerRecord) error {
 	if w.SchemaVersion == 0 {
 		w.SchemaVersion = SchemaVersion
 	}
-	return u.replaceRecord(FileWorker, w)
+	// Not synced: it serves the present boot only, and a sync here would delay
+	// the look at a worker that ends at once.
+	return u.swapRecord(FileWorker, w)
 }
 
 // ReadWorker returns the record, or nil and no error when no worker was started
@@ -223,6 +225,23 @@ func parseWorkerExit(text string) (WorkerExit, error) {
 }
 
 // replaceRecord writes a JSON file of the unit whole, durably.
+// swapRecord is replaceRecord without the syncs: whole for every reader, and
+// gone after a power cut.
+func (u Unit) swapRecord(name string, record any) error {
+	data, err := encodeJSON(record)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	temp := u.Path("." + name)
+	if err := atomicfile.Write(temp, append(data, '\n'), filePerm); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := atomicfile.Rename(temp, u.Path(name)); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
 func (u Unit) replaceRecord(name string, record any) error {
 	data, err := encodeJSON(record)
 	if err != nil {

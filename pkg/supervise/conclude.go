@@ -73,6 +73,10 @@ func interruptReason(sig int) string {
 	return "stopped by " + signalName(sig)
 }
 
+// errUnrecorded: the outcome could not be published. Whoever stands above may
+// try again.
+var errUnrecorded = errors.New("outcome not recorded")
+
 // conclude publishes what there is to publish and then the outcome. The error
 // is for people: the outcome holds it as a note where it could be written.
 func (c *concluder) conclude(e ending) (state.Outcome, error) {
@@ -127,10 +131,10 @@ func (c *concluder) conclude(e ending) (state.Outcome, error) {
 	o.ExitStatus = status
 	c.ledgerEnd(o)
 	at(c.party, "C7a")
-	if perr := c.unit.PublishOutcome(o); perr != nil && !errors.Is(perr, atomicfile.ErrExists) {
-		err = errors.Join(err, perr)
-		if status == 0 {
-			status = exitNoResult
+	if perr := c.unit.PublishOutcome(o); perr != nil && !errors.Is(perr, state.ErrExists) {
+		err = errors.Join(err, fmt.Errorf("%w: %w", errUnrecorded, perr))
+		if o.ExitStatus == 0 {
+			o.ExitStatus = exitNoResult
 		}
 	}
 	at(c.party, "C7")
@@ -316,9 +320,6 @@ func (c *concluder) publish(o *state.Outcome, e ending, standing result.Kind, re
 	switch {
 	case p.Ours:
 		o.Result = kind
-		if err := atomicfile.SyncDir(filepath.Dir(c.launch.Result)); err != nil {
-			o.Notes = append(o.Notes, err.Error())
-		}
 		at(c.party, "C6")
 		return nil
 	case p.Existing == result.Worker:

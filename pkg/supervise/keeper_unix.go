@@ -66,7 +66,11 @@ func Keep(args []string) int {
 	at(partyKeeper, "K2")
 	proc.PremakeThreads(premadeThreads)
 
-	child.Await()
+	if child.Await() == (proc.Exit{}) {
+		// It concluded, and said what it could not end.
+		child.Reap()
+		return 0
+	}
 	return bury(child, mine)
 }
 

@@ -180,6 +180,9 @@ func (s *supervisor) live() int {
 	}
 	at(partySupervisor, "C9")
 	s.say(message{Kind: kindEnd, Outcome: &outcome})
+	if errors.Is(err, errUnrecorded) {
+		return exitTrouble
+	}
 	return 0
 }
 
