@@ -1,0 +1,24 @@
+# reap-watch.ps1: the old name of the hidden watchdog of prun-dispatch.
+$tool = 'prun-dispatch'
+$self = $PSCommandPath
+for ($i = 0; $i -lt 40; $i++) {
+	$target = @((Get-Item -LiteralPath $self -Force).Target)[0]
+	if (-not $target) { break }
+	if (-not [IO.Path]::IsPathRooted($target)) { $target = Join-Path (Split-Path -Parent $self) $target }
+	$self = $target
+}
+$here = Split-Path -Parent $self
+$name = if ($env:OS -eq 'Windows_NT') { "$tool.exe" } else { $tool }
+# ..\..\bin is where the binaries are seen from PREFIX/libexec/prun-shims.
+$dirs = @()
+if (-not [string]::IsNullOrWhiteSpace($env:PRUN_BIN_DIR)) { $dirs += $env:PRUN_BIN_DIR }
+$dirs += (Join-Path $here '../bin'), (Join-Path $here '../../bin')
+$found = @($dirs | ForEach-Object { Join-Path $_ $name } | Where-Object { Test-Path -LiteralPath $_ -PathType Leaf })
+$found += @(Get-Command -Name $name -CommandType Application -ErrorAction SilentlyContinue | ForEach-Object { $_.Source })
+$found += @(Join-Path $here $name | Where-Object { Test-Path -LiteralPath $_ -PathType Leaf })
+if ($found.Count -eq 0) {
+	[Console]::Error.WriteLine("reap-watch: $tool not found; install the prun suite (make install) or set PRUN_BIN_DIR")
+	exit 127
+}
+& $found[0] __reap-watch @args
+exit $LASTEXITCODE
