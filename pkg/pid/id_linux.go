@@ -105,8 +105,7 @@ func isNotThere(err error) bool {
 func of(pid int) (ID, error) {
 	id := ID{PID: pid, Boot: boot(), NS: namespace()}
 	fd, err := unix.PidfdOpen(pid, 0)
-	if err == unix.ESRCH || err == unix.EINVAL {
-		// EINVAL: the number is a thread's now.
+	if noProcess(err) {
 		return ID{}, fmt.Errorf("identify process %d: %w", pid, ErrGone)
 	}
 	if err == nil {
@@ -228,13 +227,19 @@ func (id ID) match(fd int) error {
 // open returns a pidfd, or -1 where the kernel has none or forbids them.
 func (id ID) open() (int, error) {
 	fd, err := unix.PidfdOpen(id.PID, 0)
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		return fd, nil
-	case unix.ESRCH, unix.EINVAL:
+	case noProcess(err):
 		return -1, ErrGone
 	}
 	return -1, nil
+}
+
+// noProcess reports that pidfd_open found no process. A number that belongs to
+// a thread is EINVAL, and ENOENT in newer kernels.
+func noProcess(err error) bool {
+	return err == unix.ESRCH || err == unix.EINVAL || err == unix.ENOENT
 }
 
 func (id ID) alive() (bool, error) {
