@@ -1,4 +1,4 @@
-# make help is the list of targets below. Needs go, make, sh and coreutils; git for the version.
+# Targets: make help. Needs go, make, sh and coreutils; dist also tar.
 GO ?= go
 PREFIX ?= /usr/local
 FUZZTIME ?= 20s
@@ -20,6 +20,7 @@ all: build
 help:
 	@echo "all build test vet man completions install[PREFIX,DESTDIR] install-shims[DIR] demo e2e bench soak fuzz[FUZZTIME] dist clean"
 build:
+	@mkdir -p build
 	$(BUILD) -o bin/ $(TOOLS:%=./cmd/%)
 test:
 	@mkdir -p build && rm -f build/unmet
@@ -32,9 +33,6 @@ man: build
 	for t in $(TOOLS); do bin/$$t$(EXE) __man >build/$$t.1 && mv build/$$t.1 man/$$t.1 || exit 1; done
 completions: build
 	for t in $(TOOLS); do for s in bash zsh fish; do bin/$$t$(EXE) __completion $$s >build/$$t.$$s || exit 1; done; done
-build man completions: | build/
-build/:
-	mkdir -p build
 install: build completions
 	install -d $(LIB)/bin $(LIB)/libexec/prun-shims $(addprefix $(LIB)/share/,man/man1 man/man5 man/man7 \
 	  bash-completion/completions zsh/site-functions fish/vendor_completions.d)

@@ -2,8 +2,9 @@
 $tool = 'prun-monitor'
 $self = $PSCommandPath
 for ($i = 0; $i -lt 40; $i++) {
-	$target = @((Get-Item -LiteralPath $self -Force).Target)[0]
-	if (-not $target) { break }
+	$item = Get-Item -LiteralPath $self -Force
+	if ($item.LinkType -ne 'SymbolicLink') { break }
+	$target = @($item.Target)[0]
 	if (-not [IO.Path]::IsPathRooted($target)) { $target = Join-Path (Split-Path -Parent $self) $target }
 	$self = $target
 }
