@@ -54,7 +54,16 @@ type unitRun struct {
 // begin starts one unit on the command backend. script is run by sh.
 func begin(t *testing.T, env []string, args []string, script string) *unitRun {
 	t.Helper()
+	return beginAs(t, nil, env, args, script)
+}
+
+// beginAs is begin with the process attributes of another user or cgroup.
+func beginAs(t *testing.T, attr *syscall.SysProcAttr, env []string, args []string, script string) *unitRun {
+	t.Helper()
 	dir := t.TempDir()
+	if attr != nil {
+		openUp(t, dir)
+	}
 	u := &unitRun{
 		t: t, mark: "PRUN_TEST_MARK=" + filepath.Base(filepath.Dir(dir)) + filepath.Base(dir) + strconv.Itoa(int(time.Now().UnixNano())),
 		base: filepath.Join(dir, "s"), result: filepath.Join(dir, "r"), done: make(chan struct{}),
@@ -71,6 +80,12 @@ func begin(t *testing.T, env []string, args []string, script string) *unitRun {
 	u.cmd = exec.Command(binary, words...)
 	u.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + u.base, u.mark}, env...)
 	u.cmd.Dir = dir
+	if attr != nil {
+		u.cmd.SysProcAttr = attr
+		if err := os.Chmod(u.base, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
 	u.cmd.Stdout, u.cmd.Stderr = &u.stdout, &u.stderr
 	if err := u.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -78,6 +93,17 @@ func begin(t *testing.T, env []string, args []string, script string) *unitRun {
 	go func() { u.cmd.Wait(); close(u.done) }()
 	t.Cleanup(u.clear)
 	return u
+}
+
+// openUp lets another user work in a test's directory.
+func openUp(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // wait returns the front door's exit status; 128+n for a signal.

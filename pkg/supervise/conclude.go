@@ -232,6 +232,11 @@ func (c *concluder) standing() result.Kind {
 	if err != nil {
 		return result.Foreign
 	}
+	if info.Mode&fs.ModeSymlink != 0 {
+		// A link that was there before was resolved by the front door; this
+		// one was left by the worker, and is neither followed nor replaced.
+		return result.Foreign
+	}
 	if info.Kind == result.Worker && c.stale(info) {
 		return result.Fallback
 	}
@@ -261,9 +266,6 @@ func (c *concluder) judge(o *state.Outcome, e ending, r *reading, workerResult b
 	if !v.OK {
 		o.Cause = state.Failed
 		o.Reason = v.Reason
-		if e.exit.Signal == 9 {
-			o.Reason += " (possibly out of memory)"
-		}
 	}
 	o.ExitStatus = v.ExitStatus
 	return v.Response
