@@ -1,0 +1,316 @@
+#!/bin/sh
+# A fan-out of four units, from prompts to reconciliation, with sh scripts in the
+# place of agents. Run it with "make demo". It needs sh, coreutils, git and our
+# own binaries on PATH, takes about twenty seconds and works in a directory of
+# its own, which it removes (DEMO_KEEP=1 leaves it). Exit 0: everything came out
+# as the text says.
+set -u
+
+# Nothing of the caller's settings may change what is shown.
+unset PRUN_BACKEND PRUN_SCRATCH_CWD PRUN_STALL_THRESHOLD PRUN_CLONE_LINKS PRUN_LEFTOVERS PRUN_WITHHOLD_ENV \
+	CODEX_DISPATCH_TIMEOUT PRUN_MONITOR_POLL PRUN_MONITOR_TIMEOUT PRUN_MONITOR_STABLE_WINDOW \
+	PRUN_GATHER_POLL PRUN_GATHER_STABLE_WINDOW AGENT_CONFIG_GATHER_TIMEOUT
+
+wrong=0
+say() { printf '%s\n' "$*"; }
+head_line() { printf '\n== %s\n' "$*"; }
+bad() {
+	wrong=$((wrong + 1))
+	printf 'demo: NOT AS EXPECTED: %s\n' "$*" >&2
+}
+
+for tool in prun-dispatch prun-monitor prun-gather git mktemp; do
+	if ! command -v "$tool" >/dev/null 2>&1; then
+		say "demo: $tool is not on PATH; run it as: make demo" >&2
+		exit 2
+	fi
+done
+
+demo=$(mktemp -d "${TMPDIR:-/tmp}/prun-demo.XXXXXX") || exit 2
+demo=$(cd "$demo" && pwd -P)
+PRUN_STATE_BASE=$demo/state
+export PRUN_STATE_BASE
+io=$demo/agent-io
+out=$demo/out
+mkdir "$PRUN_STATE_BASE" "$io" "$out" "$demo/workers"
+dispatchers=''
+
+# However the demo ends, no unit outlives it: a front door that gets TERM ends
+# its worker with everything below it, and waiting for it waits for that.
+finish() {
+	status=$?
+	trap - EXIT
+	trap '' HUP INT TERM
+	for pid in $dispatchers; do
+		kill -TERM "$pid" 2>/dev/null
+	done
+	wait
+	if [ -n "${DEMO_KEEP:-}" ]; then
+		say "Everything is still in $demo"
+	else
+		rm -rf "$demo"
+	fi
+	exit "$status"
+}
+trap finish EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# await FILE: until it holds a whole line, at most ten seconds.
+await() {
+	tries=0
+	while [ "$(wc -l <"$1" 2>/dev/null || echo 0)" -eq 0 ]; do
+		tries=$((tries + 1))
+		[ "$tries" -le 100 ] || return 1
+		sleep 0.1
+	done
+}
+
+# field FILE KEY: the value of a top-level JSON key that holds no quote.
+field() { tr -d '\n' <"$1" | sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p"; }
+
+# ---------------------------------------------------------------------------
+# A repository to work on. Its configuration is its own, so the demo needs no
+# git identity and obeys no setting of yours.
+repo=$demo/greeter
+(
+	GIT_CONFIG_GLOBAL=/dev/null
+	GIT_CONFIG_NOSYSTEM=1
+	export GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM
+	git init -q "$repo" && cd "$repo" || exit
+	printf '#!/bin/sh\necho "hello"\n' >greet.sh
+	git add greet.sh
+	git -c user.name=demo -c user.email=demo@example.invalid commit -q -m 'Greet'
+) || exit 2
+before=$(git -C "$repo" rev-parse HEAD)
+
+# ---------------------------------------------------------------------------
+# Four stand-ins for agents. Each gets its prompt on standard input and the path
+# for its result in PRUN_RESULT_FILE.
+
+cat >"$demo/workers/contract.sh" <<'END'
+# result CONCLUSION FILES VERIFICATION: write the result in one operation.
+result() {
+	{
+		printf '# %s result\n' "$PRUN_UNIT"
+		printf 'Conclusion: %s\nFiles: %s\nOpen items: none\nVerification: %s\n\n' "$1" "$2" "$3"
+		printf 'The request was:\n%s\n' "$prompt"
+	} >"$PRUN_RESULT_FILE.part"
+	mv "$PRUN_RESULT_FILE.part" "$PRUN_RESULT_FILE"
+}
+prompt=$(cat)
+END
+
+cat >"$demo/workers/code.sh" <<'END'
+. "${0%/*}/contract.sh"
+echo "reading greet.sh in $(pwd)"
+printf '#!/bin/sh\necho "hello, ${1:-world}"\n' >greet.sh
+printf '[ "$(sh greet.sh you)" = "hello, you" ] && echo ok\n' >test.sh
+checked=$(sh test.sh)
+echo "test says: $checked"
+result 'greet.sh greets by name' 'greet.sh, test.sh' "sh test.sh: $checked"
+END
+
+cat >"$demo/workers/stream.sh" <<'END'
+. "${0%/*}/contract.sh"
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+	echo "looked at source $i of 12"
+	sleep 1
+done
+result 'twelve sources, one answer' 'none (read-only)' 'counted: 12'
+END
+
+cat >"$demo/workers/fail.sh" <<'END'
+cat >/dev/null
+echo "found half of the answer: 42"
+echo "ERROR: the service closed the connection" >&2
+exit 3
+END
+
+# It leaves a child behind whose parent is gone, as dev servers and browsers do.
+cat >"$demo/workers/hang.sh" <<'END'
+cat >/dev/null
+echo "waiting for a permission that nobody can give"
+(sleep 1000 & echo $! >"$1")
+sleep 1000
+END
+
+# ---------------------------------------------------------------------------
+head_line '1. Decompose: one prompt a unit'
+say "Prompts, results and the ledger lie together in a folder named agent-io:"
+say "  $io"
+cat >"$io/code.prompt.md" <<'END'
+Make greet.sh greet by name. You are in a throwaway clone: edit freely, never commit or push.
+END
+cat >"$io/stream.prompt.md" <<'END'
+Survey twelve sources and say what they agree on. Read only.
+END
+cat >"$io/fail.prompt.md" <<'END'
+Ask the service for the answer.
+END
+cat >"$io/hang.prompt.md" <<'END'
+Do something that needs a permission.
+END
+
+head_line '2. Dispatch: four units at once'
+# dispatch UNIT OPTIONS...: in the background; its STATE-DIR line goes to a file.
+dispatch() {
+	unit=$1
+	shift
+	say "\$ prun-dispatch --unit-id $unit ... $*"
+	prun-dispatch --backend command --prompt-file "$io/$unit.prompt.md" --result-file "$io/$unit.result.md" \
+		--unit-id "$unit" --ledger "$io/ledger.jsonl" "$@" >"$out/$unit.out" 2>"$out/$unit.err" &
+	eval "pid_$unit=\$!"
+	dispatchers="$dispatchers $!"
+}
+# Three seconds without a new byte of output count as hung. Ten minutes is the
+# default; nobody wants to watch that in a demo.
+PRUN_STALL_THRESHOLD=3
+export PRUN_STALL_THRESHOLD
+dispatch code --clone "$repo" -- sh "$demo/workers/code.sh"
+dispatch stream -- sh "$demo/workers/stream.sh"
+dispatch fail -- sh "$demo/workers/fail.sh"
+dispatch hang -- sh "$demo/workers/hang.sh" "$out/child"
+unset PRUN_STALL_THRESHOLD
+
+for unit in code stream fail hang; do
+	if ! await "$out/$unit.out"; then
+		bad "$unit printed no STATE-DIR line within ten seconds:"
+		cat "$out/$unit.err" >&2
+		exit 1
+	fi
+	dir=$(sed -n 's/^STATE-DIR //p' "$out/$unit.out")
+	[ -d "$dir" ] || bad "state directory of $unit does not exist: $dir"
+	eval "dir_$unit=\$dir"
+done
+say "Each printed one line, such as:"
+say "  $(cat "$out/code.out")"
+
+# ---------------------------------------------------------------------------
+head_line '3. Monitor: woken by the first event, then again on what still runs'
+PRUN_MONITOR_POLL=1 PRUN_MONITOR_STABLE_WINDOW=1 PRUN_MONITOR_TIMEOUT=40
+export PRUN_MONITOR_POLL PRUN_MONITOR_STABLE_WINDOW PRUN_MONITOR_TIMEOUT
+running='code stream fail hang'
+failed='' finished='' round=0
+while [ -n "$running" ]; do
+	round=$((round + 1))
+	set --
+	for unit in $running; do
+		eval "set -- \"\$@\" \"\$dir_$unit\""
+	done
+	say "\$ prun-monitor $(printf '<%s> ' $running)"
+	prun-monitor "$@" >"$out/monitor" 2>"$out/monitor.err"
+	status=$?
+	sed 's/^/  /' "$out/monitor"
+	say "  exit $status"
+	if [ "$status" -ne 0 ] && [ "$status" -ne 3 ] || [ "$round" -gt 6 ]; then
+		bad "prun-monitor ended with $status in round $round"
+		cat "$out/monitor.err" >&2
+		break
+	fi
+	still=''
+	for unit in $running; do
+		eval "name=\${dir_$unit##*/}"
+		is=$(sed -n "s/^UNIT $name //p" "$out/monitor")
+		case $is in
+		done) finished="$finished $unit" ;;
+		failed*) failed="$failed $unit" ;;
+		growing | finishing) still="$still $unit" ;;
+		*) bad "prun-monitor says of $unit: $is" ;;
+		esac
+	done
+	if [ "$status" -eq 0 ] && [ -n "$still" ]; then
+		bad "prun-monitor said all-done while these were not:$still"
+	fi
+	running=$still
+done
+[ "$failed" = ' fail hang' ] || bad "the monitor reported as failed:$failed"
+case $finished in
+' code stream' | ' stream code') ;;
+*) bad "the monitor reported as done:$finished" ;;
+esac
+
+# ---------------------------------------------------------------------------
+head_line '4. How each unit ended'
+say 'A result file alone does not tell success from failure. The exit code of'
+say 'prun-dispatch and outcome.json in the state directory do.'
+# ended UNIT CODE CAUSE RESULT MEANING
+ended() {
+	eval "wait \"\$pid_$1\"; code=\$?; dir=\$dir_$1"
+	cause='' result='' proven=''
+	if [ -f "$dir/outcome.json" ]; then
+		cause=$(field "$dir/outcome.json" cause)
+		result=$(field "$dir/outcome.json" result)
+		proven=$(field "$dir/outcome.json" proven_empty)
+		means=$(field "$dir/outcome.json" containment)
+	fi
+	printf '  %-7s exit %-4s cause %-11s result %-9s %s\n' "$1" "$code" "$cause" "$result" "$5"
+	[ "$code" = "$2" ] || { bad "$1 ended with $code, not $2"; cat "$out/$1.err" >&2; }
+	[ "$cause" = "$3" ] || bad "cause of $1 is '$cause', not $3"
+	[ "$result" = "$4" ] || bad "result of $1 is '$result', not $4"
+}
+ended code 0 exited worker 'wrote code and its own result'
+ended stream 0 exited worker 'took its time, wrote its own result'
+ended fail 3 failed fallback 'failed; its output was salvaged into the result path'
+ended hang 124 idle-stall fallback 'was silent for 3 s and was ended with all it had started'
+dispatchers=''
+
+child=$(cat "$out/child")
+if kill -0 "$child" 2>/dev/null; then
+	bad "the child that hang left behind (process $child) is still alive"
+else
+	say "The orphan that hang had left behind (process $child) is gone: containment $means, proven_empty $proven."
+fi
+say 'The salvaged result of fail begins with a FALLBACK header:'
+sed -n '1,2p' "$io/fail.result.md" | sed 's/^/  /'
+grep -q 'found half of the answer: 42' "$io/fail.result.md" || bad 'the FALLBACK lost what the worker had said'
+
+# ---------------------------------------------------------------------------
+head_line '5. Gather: wait for result files'
+PRUN_GATHER_POLL=1 PRUN_GATHER_STABLE_WINDOW=1 AGENT_CONFIG_GATHER_TIMEOUT=20
+export PRUN_GATHER_POLL PRUN_GATHER_STABLE_WINDOW AGENT_CONFIG_GATHER_TIMEOUT
+say '$ prun-gather code.result.md stream.result.md'
+prun-gather "$io/code.result.md" "$io/stream.result.md" >"$out/gather"
+status=$?
+sed 's/^/  /' "$out/gather"
+say "  exit $status"
+[ "$status" -eq 0 ] || bad "prun-gather ended with $status"
+[ "$(grep -c '^DONE ' "$out/gather")" -eq 2 ] || bad 'prun-gather did not print two DONE lines'
+
+head_line '6. Reconcile: is there a usable result for every unit of the ledger?'
+say '$ prun-gather --ledger ledger.jsonl'
+prun-gather --ledger "$io/ledger.jsonl" >"$out/reconcile" 2>"$out/reconcile.err"
+status=$?
+sed 's/^/  /' "$out/reconcile"
+say "  exit $status"
+[ "$status" -eq 3 ] || { bad "prun-gather --ledger ended with $status, not 3"; cat "$out/reconcile.err" >&2; }
+for unit in fail hang; do
+	grep -q "^UNRECONCILED $unit fallback " "$out/reconcile" || bad "no UNRECONCILED line for $unit"
+done
+[ "$(grep -c '^UNRECONCILED ' "$out/reconcile")" -eq 2 ] || bad 'there are not exactly two UNRECONCILED lines'
+say 'Exit 3 means: do not integrate this set yet. Dispatch fail and hang again, or ask the user.'
+
+# ---------------------------------------------------------------------------
+head_line '7. Integrate: you read the diff, you decide'
+clone=$(cat "$dir_code/clone-dir")
+say "\$ git -C <clone> diff"
+git -C "$clone" --no-pager diff --no-color >"$out/diff"
+sed 's/^/  /' "$out/diff"
+git -C "$clone" status --short | sed 's/^/  /'
+grep -q '^+echo "hello, ${1:-world}"$' "$out/diff" || bad 'the diff of the clone does not show the new line'
+[ -z "$(git -C "$clone" remote)" ] || bad 'the clone still has a remote'
+if [ "$(git -C "$repo" rev-parse HEAD)" = "$before" ] && [ -z "$(git -C "$repo" status --porcelain)" ]; then
+	say 'The clone has no remote to push to, and the repository itself is unchanged.'
+else
+	bad 'the repository was changed'
+fi
+
+head_line 'Summary'
+if [ "$wrong" -ne 0 ]; then
+	say "$wrong things did not come out as expected; see the lines marked NOT AS EXPECTED."
+	exit 1
+fi
+say 'Four units ran at once. Two wrote results. One failed and one hung; both were noticed,'
+say 'their output was kept, and nothing of them is still running.'
+exit 0
