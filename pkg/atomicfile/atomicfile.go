@@ -179,7 +179,9 @@ func openAppend(name string, perm fs.FileMode) (*os.File, error) {
 // way exists here. Both, and any other error, leave temp and name as they were.
 // When name is already a link of temp the answer is nil: an earlier call of
 // somebody with the same temp succeeded. Publish does not sync; see SyncDir.
-func Publish(temp, name string) error {
+func Publish(temp, name string) error { return publish(temp, name, link) }
+
+func publish(temp, name string, link func(old, new string) error) error {
 	err := link(temp, name)
 	if errors.Is(err, ErrExists) {
 		// Over NFS the reply to a link that succeeded can be lost, and the

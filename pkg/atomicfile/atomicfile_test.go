@@ -178,6 +178,26 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// TestPublishWithoutLinks: FAT, some FUSE and SMB.
+func TestPublishWithoutLinks(t *testing.T) {
+	dir := tempDir(t)
+	temp, name := filepath.Join(dir, "temp"), filepath.Join(dir, "name")
+	noLinks := func(old, new string) error { return ErrUnsupported }
+	must(t, os.WriteFile(temp, []byte("ours"), 0o600))
+	must(t, os.WriteFile(name, []byte("theirs"), 0o600))
+	if err := publish(temp, name, noLinks); !errors.Is(err, ErrExists) {
+		t.Errorf("taken: %v", err)
+	}
+	if read(t, name) != "theirs" || read(t, temp) != "ours" {
+		t.Error("something moved")
+	}
+	must(t, os.Remove(name))
+	must(t, publish(temp, name, noLinks))
+	if read(t, name) != "ours" || len(names(t, dir)) != 1 {
+		t.Errorf("not renamed: %q", names(t, dir))
+	}
+}
+
 // TestSixPublishers: one name, six publishers, one winner.
 func TestSixPublishers(t *testing.T) {
 	dir := tempDir(t)
