@@ -33,7 +33,7 @@ export PRUN_STATE_BASE
 io=$demo/agent-io
 out=$demo/out
 mkdir "$PRUN_STATE_BASE" "$io" "$out" "$demo/workers"
-dispatchers=''
+children=''
 
 # However the demo ends, no unit outlives it: a front door that gets TERM ends
 # its worker with everything below it, and waiting for it waits for that.
@@ -41,7 +41,7 @@ finish() {
 	status=$?
 	trap - EXIT
 	trap '' HUP INT TERM
-	for pid in $dispatchers; do
+	for pid in $children; do
 		kill -TERM "$pid" 2>/dev/null
 	done
 	wait
@@ -162,17 +162,18 @@ dispatch() {
 	prun-dispatch --backend command --prompt-file "$io/$unit.prompt.md" --result-file "$io/$unit.result.md" \
 		--unit-id "$unit" --ledger "$io/ledger.jsonl" "$@" >"$out/$unit.out" 2>"$out/$unit.err" &
 	eval "pid_$unit=\$!"
-	dispatchers="$dispatchers $!"
+	children="$children $!"
 }
 # Three seconds without a new byte of output count as hung. Ten minutes is the
-# default; nobody wants to watch that in a demo.
-PRUN_STALL_THRESHOLD=3
-export PRUN_STALL_THRESHOLD
+# default; nobody wants to watch that in a demo. The second limit is a net below
+# the first.
+PRUN_STALL_THRESHOLD=3 CODEX_DISPATCH_TIMEOUT=45
+export PRUN_STALL_THRESHOLD CODEX_DISPATCH_TIMEOUT
 dispatch code --clone "$repo" -- sh "$demo/workers/code.sh"
 dispatch stream -- sh "$demo/workers/stream.sh"
 dispatch fail -- sh "$demo/workers/fail.sh"
 dispatch hang -- sh "$demo/workers/hang.sh" "$out/child"
-unset PRUN_STALL_THRESHOLD
+unset PRUN_STALL_THRESHOLD CODEX_DISPATCH_TIMEOUT
 
 for unit in code stream fail hang; do
 	if ! await "$out/$unit.out"; then
@@ -184,11 +185,15 @@ for unit in code stream fail hang; do
 	[ -d "$dir" ] || bad "state directory of $unit does not exist: $dir"
 	eval "dir_$unit=\$dir"
 done
-say "Each printed one line, such as:"
-say "  $(cat "$out/code.out")"
+say 'Each printed one line on standard output, the place where its files lie:'
+for unit in code stream fail hang; do
+	say "  $(cat "$out/$unit.out")"
+done
+say 'The agents of this demo are small scripts. code works in a throwaway clone of a'
+say 'repository; stream takes twelve seconds; fail exits with 3; hang never ends.'
 
 # ---------------------------------------------------------------------------
-head_line '3. Monitor: woken by the first event, then again on what still runs'
+head_line '3. Monitor: wait for the first thing that needs attention'
 PRUN_MONITOR_POLL=1 PRUN_MONITOR_STABLE_WINDOW=1 PRUN_MONITOR_TIMEOUT=40
 export PRUN_MONITOR_POLL PRUN_MONITOR_STABLE_WINDOW PRUN_MONITOR_TIMEOUT
 running='code stream fail hang'
@@ -199,9 +204,14 @@ while [ -n "$running" ]; do
 	for unit in $running; do
 		eval "set -- \"\$@\" \"\$dir_$unit\""
 	done
-	say "\$ prun-monitor $(printf '<%s> ' $running)"
-	prun-monitor "$@" >"$out/monitor" 2>"$out/monitor.err"
+	say "\$ prun-monitor$(printf ' <%s>' $running)"
+	# In the background and waited for, so that a signal to us is answered now.
+	prun-monitor "$@" >"$out/monitor" 2>"$out/monitor.err" &
+	set -- "$children"
+	children="$children $!"
+	wait "$!"
 	status=$?
+	children=$1
 	sed 's/^/  /' "$out/monitor"
 	say "  exit $status"
 	if [ "$status" -ne 0 ] && [ "$status" -ne 3 ] || [ "$round" -gt 6 ]; then
@@ -209,19 +219,25 @@ while [ -n "$running" ]; do
 		cat "$out/monitor.err" >&2
 		break
 	fi
-	still=''
+	still='' gone=''
 	for unit in $running; do
 		eval "name=\${dir_$unit##*/}"
 		is=$(sed -n "s/^UNIT $name //p" "$out/monitor")
 		case $is in
 		done) finished="$finished $unit" ;;
-		failed*) failed="$failed $unit" ;;
+		failed*) failed="$failed $unit" gone="$gone $unit" ;;
 		growing | finishing) still="$still $unit" ;;
 		*) bad "prun-monitor says of $unit: $is" ;;
 		esac
 	done
 	if [ "$status" -eq 0 ] && [ -n "$still" ]; then
 		bad "prun-monitor said all-done while these were not:$still"
+	fi
+	[ -z "$gone" ] || say "Failed:$gone. That needs a decision, so the monitor came back at once (exit 3)."
+	if [ -n "$still" ]; then
+		say "Still running:$still. The monitor is started again, on these only."
+	else
+		say 'Nothing is running any more.'
 	fi
 	running=$still
 done
@@ -233,8 +249,8 @@ esac
 
 # ---------------------------------------------------------------------------
 head_line '4. How each unit ended'
-say 'A result file alone does not tell success from failure. The exit code of'
-say 'prun-dispatch and outcome.json in the state directory do.'
+say 'That a result file exists does not mean that the run went well. The exit status of'
+say 'prun-dispatch says it, and outcome.json in the state directory says it for good.'
 # ended UNIT CODE CAUSE RESULT MEANING
 ended() {
 	eval "wait \"\$pid_$1\"; code=\$?; dir=\$dir_$1"
@@ -253,16 +269,16 @@ ended() {
 ended code 0 exited worker 'wrote code and its own result'
 ended stream 0 exited worker 'took its time, wrote its own result'
 ended fail 3 failed fallback 'failed; its output was salvaged into the result path'
-ended hang 124 idle-stall fallback 'was silent for 3 s and was ended with all it had started'
-dispatchers=''
+ended hang 124 idle-stall fallback 'silent for 3 s; ended with everything it had started'
+children=''
 
 child=$(cat "$out/child")
 if kill -0 "$child" 2>/dev/null; then
 	bad "the child that hang left behind (process $child) is still alive"
 else
-	say "The orphan that hang had left behind (process $child) is gone: containment $means, proven_empty $proven."
+	say "hang had left an orphan behind, process $child. It is gone too: containment $means, proven_empty $proven."
 fi
-say 'The salvaged result of fail begins with a FALLBACK header:'
+say 'fail wrote no result, so what it had said was put there, under a header that says so:'
 sed -n '1,2p' "$io/fail.result.md" | sed 's/^/  /'
 grep -q 'found half of the answer: 42' "$io/fail.result.md" || bad 'the FALLBACK lost what the worker had said'
 
