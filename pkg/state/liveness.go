@@ -85,6 +85,14 @@ func (u Unit) Liveness() (Liveness, string) {
 	return verdict, reason
 }
 
+// Held reports whether somebody holds the unit's lock. It is the cheap half of
+// Liveness, for callers that ask often: while it is true, the unit is not lost.
+// A lock that cannot be asked for counts as free.
+func (u Unit) Held() bool {
+	held, err := atomicfile.Held(u.Path(FileLock))
+	return err == nil && held
+}
+
 // settled looks for an outcome.
 func (u Unit) settled() (Liveness, string, bool) {
 	o, err := u.ReadOutcome()

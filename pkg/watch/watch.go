@@ -79,6 +79,12 @@ func (g *Growth) Observe(now time.Duration, size int64) Verdict {
 // Idle returns for how long the file has not grown, as credited.
 func (g *Growth) Idle() time.Duration { return g.idle }
 
+// Restart makes the clock one that starts at now, with the file as it is: what
+// came before counts for nothing.
+func (g *Growth) Restart(now time.Duration, size int64) {
+	g.credit.last, g.size, g.idle = now, size, 0
+}
+
 // Threshold returns the threshold, 0 or less for none.
 func (g *Growth) Threshold() time.Duration { return g.threshold }
 
