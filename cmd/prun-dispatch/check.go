@@ -403,9 +403,8 @@ func (c *checker) preflight() {
 
 func (c *checker) limits(context.Context) error {
 	l := &c.r.launch
-	caps := c.backend.Capabilities()
-	l.Grace = caps.Grace
-	if caps.IdleReaps {
+	l.Stops = agent.Stops(c.backend, agent.DoorDispatch)
+	if c.backend.Capabilities().IdleReaps {
 		l.Stall = c.env.Seconds(varStall, "600").Duration()
 		l.Hard = c.env.Seconds(varHard, "0").Duration()
 	}

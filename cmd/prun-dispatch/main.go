@@ -90,8 +90,8 @@ The words after -- are the worker's command for --backend command.`,
 		Remainder: "COMMAND",
 		Choices:   map[string][]string{"backend": backends()},
 		Hidden: map[string]func(*cli.Env) int{
-			supervise.KeeperCommand:     func(env *cli.Env) int { return supervise.Keep(env.Args[1:]) },
-			supervise.SupervisorCommand: func(*cli.Env) int { return supervise.Supervise() },
+			supervise.KeeperCommand:     func(env *cli.Env) int { return supervise.Keep(supervise.Dispatch{}, env.Args[1:]) },
+			supervise.SupervisorCommand: func(*cli.Env) int { return supervise.Supervise(supervise.Dispatch{}) },
 			"__reap-watch":              reapWatch,
 		},
 		Raw: o.raw,
@@ -151,6 +151,7 @@ func dispatch(ctx context.Context, env *cli.Env, d dialect, o *options) error {
 		Note:     func(text string) { env.Notef("%s", text) },
 		Signals:  signals,
 		Detach:   o.Detach,
+		Record:   supervise.Dispatch{},
 	})
 	var refusal *supervise.Refusal
 	switch {

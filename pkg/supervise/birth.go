@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/atomicfile"
@@ -41,19 +39,18 @@ type newborn struct {
 // that is promised before STATE-DIR, and then renamed in one step. After an
 // error nothing of it is left. guard is told the names first and is sent the
 // held locks; it may be nil (Windows).
-func bear(l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Refusal) {
+func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Refusal) {
 	nonce, err := state.NewNonce()
 	if err != nil {
 		return nil, &Refusal{Stage: StageStateDir, Path: l.Base, Text: err.Error()}
 	}
-	final := filepath.Join(l.Base, state.Name(l.CwdHash, l.Unit, os.Getpid(), nonce))
-	hidden := filepath.Join(l.Base, state.HiddenName(l.CwdHash, l.Unit, os.Getpid(), nonce))
+	hidden, final := rec.Place(l, os.Getpid(), nonce)
 	if !renamesOpenDirectories {
 		// An open lock file forbids the rename there.
 		hidden = final
 	}
 	names := birthNames{Hidden: hidden, Final: final}
-	if l.Containment != proc.ModeSubreaper {
+	if l.Containment != proc.ModeSubreaper && l.ReuseLeaf == "" {
 		names.Leaf = "prun-" + nonce
 	}
 	if err := guard.tell(names); err != nil {
@@ -62,9 +59,10 @@ func bear(l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Ref
 	at(partySupervisor, "S1")
 
 	nb = &newborn{unit: state.Unit{Dir: hidden}}
+	made := ""
 	defer func() {
 		if refusal != nil {
-			nb.abandon(hidden)
+			nb.abandon(made)
 			nb = nil
 		}
 	}()
@@ -72,15 +70,19 @@ func bear(l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Ref
 		return nb, &Refusal{Stage: stage, Path: path, Text: err.Error()}
 	}
 
-	if err := os.MkdirAll(l.Base, 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(final), 0o777); err != nil {
 		return refuse(StageStateDir, final, err)
 	}
 	if err := atomicfile.Mkdir(hidden, 0o700); err != nil {
 		return refuse(StageStateDir, final, err)
 	}
+	made = hidden
 	at(partySupervisor, "S2")
 
-	if nb.claim, err = state.ClaimResult(l.Base, l.Result); err != nil {
+	if l.Result != "" {
+		nb.claim, err = state.ClaimResult(l.Base, l.Result)
+	}
+	if err != nil {
 		if errors.Is(err, atomicfile.ErrLocked) {
 			return refuse(StageClaim, l.Result, errors.New("another live unit has this result path"))
 		}
@@ -102,10 +104,15 @@ func bear(l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Ref
 			return refuse(StageContain, "", err)
 		}
 	}
+	if l.ReuseLeaf != "" {
+		// Gone means that nothing of the earlier turns is alive; the worker
+		// is then held by the subreaper alone.
+		nb.leaf, _ = proc.OpenLeaf(l.ReuseLeaf, 0)
+	}
 	at(partySupervisor, "S4")
 
-	if stage, path, err := nb.furnish(l, final, keeper); err != nil {
-		return refuse(stage, path, err)
+	if refusal := nb.furnish(rec, l, final, keeper); refusal != nil {
+		return nb, refusal
 	}
 	at(partySupervisor, "S5")
 
@@ -118,9 +125,8 @@ func bear(l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Ref
 			return refuse(StageStateDir, final, err)
 		}
 	}
-	nb.unit.Dir = final
-	hidden = final
-	if err := atomicfile.SyncDir(l.Base); err != nil {
+	nb.unit.Dir, made = final, final
+	if err := atomicfile.SyncDir(filepath.Dir(final)); err != nil {
 		// The name may be lost at a power cut; the unit is none the worse now.
 		nb.notes = append(nb.notes, err.Error())
 	}
@@ -128,55 +134,25 @@ func bear(l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, refusal *Ref
 	return nb, nil
 }
 
-// furnish writes everything that is promised before STATE-DIR.
-func (nb *newborn) furnish(l *Launch, final string, keeper pid.ID) (stage, path string, err error) {
+// furnish writes everything that is promised before the unit is announced.
+func (nb *newborn) furnish(rec Record, l *Launch, final string, keeper pid.ID) (refusal *Refusal) {
 	u := nb.unit
-	nb.scratch = l.Scratch
-	switch {
-	case l.CloneRepo != "":
-		nb.scratch = filepath.Join(final, state.DirClone)
-	case l.Scratch == "":
-		nb.scratch = filepath.Join(final, state.DirWork)
-		if err := atomicfile.Mkdir(u.Path(state.DirWork), 0o700); err != nil {
-			return StageScratch, nb.scratch, err
-		}
-	default:
-		if err := os.MkdirAll(l.Scratch, 0o777); err != nil {
-			return StageScratch, l.Scratch, err
-		}
+	refuse := func(err error) *Refusal {
+		return &Refusal{Stage: StageStateDir, Path: final, Text: err.Error()}
 	}
-
-	before, mtime, err := markResult(l.Result)
-	if err != nil {
-		return StageStateDir, final, err
-	}
-	entries := []struct{ name, text string }{
-		{state.FilePreMtime, mtime},
-		{state.FileTimestamp, strconv.FormatInt(time.Now().Unix(), 10)},
-		{state.FileResult, l.ResultEntry},
-		{state.FileDispatchPID, strconv.Itoa(os.Getpid())},
-	}
-	if l.Interpreter != "" {
-		entries = append(entries, struct{ name, text string }{state.FileInterpreter, l.Interpreter})
-	}
-	if l.CloneRepo != "" {
-		entries = append(entries, struct{ name, text string }{state.FileCloneDir, nb.scratch})
-	}
-	for _, e := range entries {
-		if err := atomicfile.Write(u.Path(e.name), []byte(e.text+"\n"), 0o600); err != nil {
-			return StageStateDir, final, err
-		}
+	if nb.scratch, refusal = rec.Furnish(u, final, l); refusal != nil {
+		return refusal
 	}
 	if err := writeLaunch(u, *l); err != nil {
-		return StageStateDir, final, err
+		return refuse(err)
 	}
 	if err := u.ReserveOutcome(); err != nil {
-		return StageStateDir, final, err
+		return refuse(err)
 	}
 
 	fi, err := os.Stat(u.Dir)
 	if err != nil {
-		return StageStateDir, final, fmt.Errorf("stat state directory: %w", err)
+		return refuse(fmt.Errorf("stat state directory: %w", err))
 	}
 	dev, ino := fileID(fi)
 	nb.identity = state.Identity{
@@ -187,7 +163,7 @@ func (nb *newborn) furnish(l *Launch, final string, keeper pid.ID) (stage, path 
 		DirDev:  dev, DirIno: ino,
 		Containment:  string(planned(nb.leaf)),
 		Result:       l.Result,
-		ResultBefore: before,
+		ResultBefore: markResult(l.Result),
 		ParentUnit:   l.ParentUnit,
 		Created:      time.Now().UTC(),
 		StallAfter:   l.Stall.Seconds(), HardAfter: l.Hard.Seconds(),
@@ -197,9 +173,9 @@ func (nb *newborn) furnish(l *Launch, final string, keeper pid.ID) (stage, path 
 		nb.identity.Leaf, nb.identity.LeafInode = nb.leaf.Path(), nb.leaf.Inode()
 	}
 	if err := u.WriteIdentity(nb.identity); err != nil {
-		return StageStateDir, final, err
+		return refuse(err)
 	}
-	return "", "", nil
+	return nil
 }
 
 // planned is the containment that a unit is born with, as far as it is known
@@ -216,16 +192,17 @@ func planned(leaf *proc.Leaf) proc.Containment {
 	return proc.GroupOnly
 }
 
-// markResult records what stands at the result path before the run: the
-// pre-mtime entry's text and, for a regular file, the mark by which a result
-// that nobody touched is told from a new one.
-func markResult(path string) (*state.FileMark, string, error) {
+// markResult records the file that stands at the result path before the run,
+// by which a result that nobody touched is told from a new one.
+func markResult(path string) *state.FileMark {
+	if path == "" {
+		return nil
+	}
 	info, err := result.Inspect(path)
 	if err != nil || info.Kind == result.Absent || info.Kind == result.Foreign {
-		return nil, "0", nil
+		return nil
 	}
-	m := &state.FileMark{Size: info.Size, MTime: info.ModTime, Ino: info.Ino, Dev: info.Dev}
-	return m, strconv.FormatInt(info.ModTime.Unix(), 10), nil
+	return &state.FileMark{Size: info.Size, MTime: info.ModTime, Ino: info.Ino, Dev: info.Dev}
 }
 
 // abandon clears away what a refused birth has made.
@@ -234,7 +211,9 @@ func (nb *newborn) abandon(dir string) {
 		_ = nb.leaf.Remove()
 		nb.leaf.Close()
 	}
-	removeState(dir)
+	if dir != "" {
+		removeState(dir)
+	}
 	if nb.lock != nil {
 		_ = nb.lock.Unlock()
 	}
@@ -243,14 +222,14 @@ func (nb *newborn) abandon(dir string) {
 	}
 }
 
-// removeState removes a state directory that was never announced. It insists
-// on the name: nothing else is ever removed recursively by this package.
+// removeState removes a directory that was never announced. It insists on the
+// mark of one: nothing else is ever removed recursively by this package.
 func removeState(dir string) {
-	base := strings.TrimPrefix(filepath.Base(dir), state.HiddenPrefix)
-	if _, ok := state.UnitOf(base); !ok {
+	fi, err := os.Lstat(dir)
+	if err != nil || fi.Mode()&fs.ModeDir == 0 {
 		return
 	}
-	if fi, err := os.Lstat(dir); err != nil || fi.Mode()&fs.ModeDir == 0 {
+	if _, err := os.Lstat(filepath.Join(dir, state.FileOutcome)); err == nil {
 		return
 	}
 	_ = os.RemoveAll(dir)

@@ -23,6 +23,8 @@ type Door struct {
 	Signals <-chan os.Signal
 	// Detach: leave after STATE-DIR.
 	Detach bool
+	// Record is what the door adds; the same that its other processes use.
+	Record Record
 }
 
 // A Report is what a front door knows when it is done.
@@ -148,7 +150,7 @@ func (f *front) wait() (Report, error) {
 			}
 			f.stop(int(n))
 			if hung == nil {
-				hung = time.After(f.launch.Grace + stopMargin + endBound)
+				hung = time.After(f.launch.grace() + stopMargin + endBound)
 			}
 		case <-hung:
 			hung = nil
@@ -232,7 +234,7 @@ func (f *front) orphaned() (Report, error) {
 	if !f.heir {
 		end.Spare = func(int) bool { return true }
 	}
-	o, err := settle(u, partyFront, end, f.door.Note)
+	o, err := settle(f.door.Record, u, partyFront, end, f.door.Note)
 	if err != nil && o.Unit == "" {
 		return f.report, err
 	}

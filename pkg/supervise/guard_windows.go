@@ -23,4 +23,4 @@ func supervisorLinks() (*link, *guardLink, error) {
 }
 
 // Keep is never started here.
-func Keep([]string) int { return exitTrouble }
+func Keep(Record, []string) int { return exitTrouble }

@@ -21,7 +21,7 @@ import (
 // kernel has already made this process the parent of everything that was below
 // it. The one argument, if there is one, is the state directory of a unit that
 // this one was started in and is to outlive.
-func Keep(args []string) int {
+func Keep(rec Record, args []string) int {
 	at(partyKeeper, "K1")
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(64 << 20)
@@ -71,11 +71,11 @@ func Keep(args []string) int {
 		child.Reap()
 		return 0
 	}
-	return bury(child, mine)
+	return bury(rec, child, mine)
 }
 
 // bury concludes what a dead supervisor left behind, if anything.
-func bury(child *proc.Child, mine *os.File) int {
+func bury(rec Record, child *proc.Child, mine *os.File) int {
 	names, locks, err := inherit(mine)
 	if err != nil && names.Final == "" {
 		// It died before it made anything, or could not say what.
@@ -91,7 +91,7 @@ func bury(child *proc.Child, mine *os.File) int {
 	child.Reap()
 	u := state.Unit{Dir: names.Final}
 	if _, err := os.Lstat(u.Path(state.FileIdentity)); err == nil {
-		_, err := settle(u, partyKeeper, proc.EndOptions{Spare: detachedUnits(u)}, func(string) {})
+		_, err := settle(rec, u, partyKeeper, proc.EndOptions{Spare: detachedUnits(u)}, func(string) {})
 		if err != nil {
 			return exitTrouble
 		}

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/agent"
@@ -63,8 +64,20 @@ type Launch struct {
 	// worker's start on a monotonic clock.
 	Stall time.Duration `json:"stall,omitempty"`
 	Hard  time.Duration `json:"hard,omitempty"`
-	// Grace is the time between the backend's first stop signal and KILL.
-	Grace time.Duration `json:"grace,omitempty"`
+	// Stops are the signals by which the worker is asked to end, each with the
+	// time it is given; KILL follows.
+	Stops []agent.StopStep `json:"stops,omitempty"`
+	// Linger is how long a worker may go on after its final event; zero is for
+	// as long as the limits let it.
+	Linger time.Duration `json:"linger,omitempty"`
+	// DeadStart bounds the time to the first sign of progress; zero does not.
+	DeadStart time.Duration `json:"dead_start,omitempty"`
+	// ReuseLeaf is the cgroup of an earlier turn that this worker joins.
+	ReuseLeaf string `json:"reuse_leaf,omitempty"`
+	// CI adds the variables of an unattended run to the worker's environment.
+	CI bool `json:"ci,omitempty"`
+	// Extra is the door's own, for its Record.
+	Extra json.RawMessage `json:"extra,omitempty"`
 
 	Containment   proc.Mode `json:"containment,omitempty"`
 	KeepLeftovers bool      `json:"keep_leftovers,omitempty"`
@@ -84,12 +97,23 @@ type Launch struct {
 	ParentUnit    string `json:"parent_unit,omitempty"`
 
 	Front pid.ID `json:"front"`
+	// Owner names the supervisor in temporary names; it is set by it.
+	Owner string `json:"-"`
 	// Ignored are signal numbers that the caller had set to be ignored
 	// (nohup, trap ''); they stay ignored (decision 3.2).
 	Ignored []int `json:"ignored,omitempty"`
 	// Detached: the front door leaves after STATE-DIR; a unit inside another
 	// unit then leaves that unit's container (decision 3.6).
 	Detached bool `json:"detached,omitempty"`
+}
+
+// grace is the longest that the worker is given to end when asked.
+func (l Launch) grace() time.Duration {
+	var sum time.Duration
+	for _, s := range l.Stops {
+		sum += s.Wait
+	}
+	return sum
 }
 
 // kept is the form of l that is written to the state directory: decision 3.3

@@ -13,13 +13,17 @@ import (
 // is never answered late; the rest is parsed when the worker has ended.
 const lookBudget = 32 << 20
 
-// reading follows the files a worker writes: how far they have grown, and what
+// Following is the Reading of plain files: it follows the files a worker writes: how far they have grown, and what
 // the backend's parser makes of the new bytes. It holds a read buffer and the
 // parser's bounded line, never a tail.
-type reading struct {
+type Following struct {
 	transcript agent.Transcript
 	files      []*followed
 	buf        []byte
+	// session, if not empty, is the file that gets the session's id the moment
+	// the stream names it, so that it survives whatever happens afterwards.
+	session string
+	written string
 }
 
 type followed struct {
@@ -29,10 +33,10 @@ type followed struct {
 	feed   *agent.Feed
 }
 
-// follow opens the named captures. A file that does not exist (the worker was
-// never started) is left out.
-func follow(parser agent.Parser, names map[agent.Stream]string) (*reading, error) {
-	r := &reading{}
+// Follow opens the named captures. A file that does not exist (the worker was
+// never started) is left out. The parser may be nil: only sizes are seen then.
+func Follow(parser agent.Parser, names map[agent.Stream]string) (*Following, error) {
+	r := &Following{}
 	for _, stream := range []agent.Stream{agent.Stdout, agent.Stderr, agent.Merged} {
 		name := names[stream]
 		if name == "" {
@@ -43,7 +47,7 @@ func follow(parser agent.Parser, names map[agent.Stream]string) (*reading, error
 			continue
 		}
 		if err != nil {
-			r.close()
+			r.Close()
 			return nil, err
 		}
 		one := &followed{name: name, f: f}
@@ -55,17 +59,31 @@ func follow(parser agent.Parser, names map[agent.Stream]string) (*reading, error
 	return r, nil
 }
 
-// look parses what is new, within budget, and returns the number of bytes that
-// count as growth: all captured ones less the retry notices of the backend.
-func (r *reading) look(budget int64) int64 {
+// Transcript implements Reading.
+func (r *Following) Transcript() *agent.Transcript { return &r.transcript }
+
+// Look implements Reading: all captured bytes count, less the retry notices of
+// the backend.
+func (r *Following) Look(budget int64) int64 {
 	var total int64
 	for _, one := range r.files {
 		total += one.advance(r, budget)
 	}
+	r.record()
 	return total
 }
 
-func (one *followed) advance(r *reading, budget int64) int64 {
+func (r *Following) record() {
+	id := r.transcript.Session
+	if r.session == "" || id == "" || id == r.written {
+		return
+	}
+	if atomicfile.Replace(r.session, []byte(id+"\n"), 0o600) == nil {
+		r.written = id
+	}
+}
+
+func (one *followed) advance(r *Following, budget int64) int64 {
 	fi, err := one.f.Stat()
 	if err != nil {
 		return one.offset
@@ -96,8 +114,8 @@ func (one *followed) advance(r *reading, budget int64) int64 {
 	return size - one.feed.Quiet()
 }
 
-// finish parses everything that is left, the partial last line included.
-func (r *reading) finish() {
+// Finish implements Reading.
+func (r *Following) Finish() {
 	for _, one := range r.files {
 		if one.feed == nil {
 			continue
@@ -105,10 +123,11 @@ func (r *reading) finish() {
 		one.advance(r, 1<<62)
 		one.feed.Close()
 	}
+	r.record()
 }
 
-// bytes is the size of all captures together.
-func (r *reading) bytes() int64 {
+// Bytes implements Reading: the size of all captures together.
+func (r *Following) Bytes() int64 {
 	var total int64
 	for _, one := range r.files {
 		if fi, err := one.f.Stat(); err == nil {
@@ -118,10 +137,8 @@ func (r *reading) bytes() int64 {
 	return total
 }
 
-func (r *reading) close() {
-	if r == nil {
-		return
-	}
+// Close implements Reading.
+func (r *Following) Close() {
 	for _, one := range r.files {
 		one.f.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prun-suite/prun/pkg/agent"
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
 	"github.com/prun-suite/prun/pkg/watch"
@@ -26,9 +27,11 @@ type tree interface {
 // limits are a unit's bounds; a zero duration is none.
 type limits struct {
 	stall, hard time.Duration
-	// first is the signal that asks, grace what it is given before KILL.
-	first syscall.Signal
-	grace time.Duration
+	// deadStart bounds the time to the first growth, linger the time after the
+	// worker's final event.
+	deadStart, linger time.Duration
+	// stops are the signals that ask, each with what it is given; KILL follows.
+	stops []agent.StopStep
 	end   proc.EndOptions
 }
 
@@ -39,8 +42,10 @@ type sensors struct {
 	// size looks at the captured output and returns how many bytes count as
 	// growth so far.
 	size func() int64
-	// note is told what is worth a line.
-	note func(string)
+	// final reports that the worker has said its last event; nil never does.
+	final func() bool
+	// stopCause says what a stop request means.
+	stopCause func(sig int) state.Cause
 	// ended is called once, after the end of a leader that nobody asked to end
 	// was seen and before anything is killed: the status is recorded there.
 	ended func(proc.Exit)
@@ -54,12 +59,13 @@ type sensors struct {
 type verdict struct {
 	cause  state.Cause
 	signal int
-	// itself: the leader ended without being asked to.
-	itself bool
-	exit   proc.Exit
-	proof  proc.Proof
-	idle   time.Duration
-	notes  []string
+	// itself: the leader ended without being asked to; lingered: it said its
+	// final event and then had to be ended.
+	itself, lingered bool
+	exit             proc.Exit
+	proof            proc.Proof
+	idle             time.Duration
+	notes            []string
 }
 
 // run waits until the worker ends or has to be ended, then ends everything of
@@ -79,6 +85,10 @@ func run(t tree, lim limits, in sensors) verdict {
 	if !v.itself {
 		v.exit = t.Exit()
 	}
+	if v.lingered {
+		// What it said decides; that it would not go is a note.
+		v.exit = proc.Exit{}
+	}
 	return v
 }
 
@@ -88,8 +98,11 @@ func decide(t tree, lim limits, in *sensors) verdict {
 	origin := time.Now()
 	growth := watch.NewGrowth(lim.stall, tick)
 	deadline := watch.NewDeadline(lim.hard, tick)
+	start := watch.NewDeadline(lim.deadStart, tick)
+	linger := watch.NewDeadline(lim.linger, tick)
 	var v verdict
-	last := time.Duration(0)
+	var last time.Duration
+	begun, late := false, 0
 	for {
 		select {
 		case <-t.Done():
@@ -106,20 +119,39 @@ func decide(t tree, lim limits, in *sensors) verdict {
 				in.stops = nil
 				continue
 			}
-			v.cause, v.signal = state.Interrupted, sig
+			v.cause, v.signal = in.stopCause(sig), sig
 			return v
 		case <-in.lost:
 			in.lost = nil
 			v.notes = append(v.notes, "keeper-lost")
 		case <-ticker.C:
 			now := time.Since(origin)
-			if late := now - last; late > 3*tick && last > 0 {
-				v.notes = append(v.notes, fmt.Sprintf("late tick %.1f s", late.Seconds()))
+			if gap := now - last; gap > 3*tick {
+				// Stopped, suspended or starved: the clocks credit two ticks.
+				if late++; late <= maxLateNotes {
+					v.notes = append(v.notes, fmt.Sprintf("late tick %.1f s", gap.Seconds()))
+				}
 			}
 			last = now
-			g := growth.Observe(now, in.size())
-			if deadline.Observe(now) {
+			size := in.size()
+			g := growth.Observe(now, size)
+			begun = begun || size > 0
+			switch {
+			case deadline.Observe(now):
 				v.cause = state.HardTimeout
+				return v
+			case lim.linger > 0 && in.final != nil && in.final():
+				if linger.Observe(now) {
+					v.cause, v.lingered = state.Exited, true
+					v.notes = append(v.notes, "the process did not end after its final event and was ended")
+					return v
+				}
+			case lim.linger > 0:
+				// Another turn of the same process has begun.
+				linger = watch.NewDeadline(lim.linger, tick)
+			}
+			if start.Observe(now) && !begun {
+				v.cause = state.DeadStart
 				return v
 			}
 			if g == watch.Stalled {
@@ -130,25 +162,26 @@ func decide(t tree, lim limits, in *sensors) verdict {
 	}
 }
 
-// ask sends the first signal and gives the worker its grace. A second stop
-// request means now.
+// maxLateNotes bounds what a machine that sleeps every night writes into an
+// outcome.
+const maxLateNotes = 8
+
+// ask sends the signals one after the other and gives the worker its time. A
+// second stop request means now.
 func ask(t tree, lim limits, stops <-chan int) {
-	if err := t.Signal(lim.first); err != nil || lim.grace <= 0 {
-		return
-	}
-	timer := time.NewTimer(lim.grace)
-	defer timer.Stop()
-	for {
+	for _, step := range lim.stops {
+		if err := t.Signal(syscall.Signal(step.Signal)); err != nil {
+			return
+		}
+		timer := time.NewTimer(step.Wait)
 		select {
 		case <-t.Done():
+			timer.Stop()
 			return
-		case _, open := <-stops:
-			if open {
-				return
-			}
-			stops = nil
+		case <-stops:
+			timer.Stop()
+			return
 		case <-timer.C:
-			return
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prun-suite/prun/pkg/agent"
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
 )
@@ -46,9 +47,13 @@ func (f *fakeTree) End(proc.EndOptions) proc.Proof {
 
 func quietSensors(stops <-chan int, size func() int64) sensors {
 	return sensors{
-		stops: stops, size: size, note: func(string) {},
+		stops: stops, size: size, stopCause: func(int) state.Cause { return state.Interrupted },
 		ended: func(proc.Exit) {}, reaping: func(verdict) {},
 	}
+}
+
+func term(grace time.Duration) []agent.StopStep {
+	return []agent.StopStep{{Signal: int(syscall.SIGTERM), Wait: grace}}
 }
 
 func TestRun(t *testing.T) {
@@ -70,7 +75,7 @@ func TestRun(t *testing.T) {
 			cause:  state.Exited, took: 5 * time.Second,
 		},
 		{
-			name: "silence reaches the stall limit", lim: limits{stall: 10 * time.Minute, grace: 2 * time.Second}, obeys: true,
+			name: "silence reaches the stall limit", lim: limits{stall: 10 * time.Minute, stops: term(2 * time.Second)}, obeys: true,
 			cause: state.IdleStall, took: 10 * time.Minute,
 		},
 		{
@@ -84,16 +89,16 @@ func TestRun(t *testing.T) {
 			cause: state.HardTimeout, took: time.Hour,
 		},
 		{
-			name: "a worker that ignores the first signal is given its grace", lim: limits{hard: time.Minute, grace: 5 * time.Second},
+			name: "a worker that ignores the first signal is given its grace", lim: limits{hard: time.Minute, stops: term(5 * time.Second)},
 			cause: state.HardTimeout, took: time.Minute + 5*time.Second,
 		},
 		{
-			name: "a stop request", lim: limits{stall: time.Hour, grace: 5 * time.Second}, obeys: true,
+			name: "a stop request", lim: limits{stall: time.Hour, stops: term(5 * time.Second)}, obeys: true,
 			script: func(_ *fakeTree, stops chan<- int) { time.Sleep(3 * time.Second); stops <- 15 },
 			cause:  state.Interrupted, took: 3 * time.Second, signal: 15,
 		},
 		{
-			name: "a second stop request ends the grace", lim: limits{grace: time.Minute},
+			name: "a second stop request ends the grace", lim: limits{stops: term(time.Minute)},
 			script: func(_ *fakeTree, stops chan<- int) {
 				time.Sleep(3 * time.Second)
 				stops <- 15
@@ -117,7 +122,9 @@ func TestRun(t *testing.T) {
 				if tt.script != nil {
 					go tt.script(f, stops)
 				}
-				tt.lim.first = syscall.SIGTERM
+				if tt.lim.stops == nil {
+					tt.lim.stops = term(0)
+				}
 				v := run(f, tt.lim, quietSensors(stops, size))
 				took := time.Since(begin)
 				if v.cause != tt.cause || v.signal != tt.signal {
@@ -160,7 +167,7 @@ func TestReapedWorkerLeavesNoExitRecord(t *testing.T) {
 		recorded, told := false, state.Cause("")
 		in.ended = func(proc.Exit) { recorded = true }
 		in.reaping = func(v verdict) { told = v.cause }
-		v := run(f, limits{hard: 3 * time.Second, first: syscall.SIGTERM, grace: time.Second}, in)
+		v := run(f, limits{hard: 3 * time.Second, stops: term(time.Second)}, in)
 		if recorded || told != state.HardTimeout || v.exit.Signal != 15 {
 			t.Errorf("recorded %v, told %q, exit %+v", recorded, told, v.exit)
 		}

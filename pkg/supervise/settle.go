@@ -5,14 +5,13 @@ import (
 	"fmt"
 
 	"github.com/prun-suite/prun/pkg/proc"
-	"github.com/prun-suite/prun/pkg/result"
 	"github.com/prun-suite/prun/pkg/state"
 )
 
 // settle concludes a unit whose supervisor is dead, in a process that has
 // inherited its tree (the keeper, or the front door as the last above it). The
 // caller holds the unit's lock. A unit that has its outcome is only swept.
-func settle(u state.Unit, party string, end proc.EndOptions, note func(string)) (state.Outcome, error) {
+func settle(rec Record, u state.Unit, party string, end proc.EndOptions, note func(string)) (state.Outcome, error) {
 	id, err := u.ReadIdentity()
 	if err != nil || id == nil {
 		proof := proc.Sweep(nil, end)
@@ -27,9 +26,9 @@ func settle(u state.Unit, party string, end proc.EndOptions, note func(string)) 
 	}
 	if o, err := u.ReadOutcome(); err == nil && o != nil {
 		proc.Sweep(leaf, end)
-		return *o, sweepNames(u, o)
+		return *o, finish(rec, u, o)
 	}
-	c, err := adopt(u, party, note)
+	c, err := adopt(rec, u, party, note)
 	if err != nil {
 		proc.Sweep(leaf, end)
 		return state.Outcome{}, err
@@ -83,13 +82,12 @@ func partyName(party string) string {
 	return "supervisor"
 }
 
-// sweepNames removes what a concluder that died after the outcome left beside
-// the result.
-func sweepNames(u state.Unit, o *state.Outcome) error {
+// finish does what comes after the outcome, for a concluder that died there.
+func finish(rec Record, u state.Unit, o *state.Outcome) error {
 	u.SweepOutcome()
-	c, err := adopt(u, partyKeeper, func(string) {})
+	c, err := adopt(rec, u, partyKeeper, func(string) {})
 	if err != nil {
 		return err
 	}
-	return result.Sweep(c.launch.Result, c.ownerName(), !o.ProvenEmpty)
+	return rec.Settled(u, &c.launch, o)
 }

@@ -42,6 +42,7 @@ const notePatience = 50 * time.Millisecond
 const exitTrouble = 70
 
 type supervisor struct {
+	record  Record
 	link    *link
 	launch  Launch
 	backend agent.Backend
@@ -59,16 +60,17 @@ type supervisor struct {
 // Supervise is the main function of the supervisor process. It returns the
 // process's exit status, which only tells the keeper whether anything is left
 // to conclude; the unit's story is in outcome.json.
-func Supervise() int {
+func Supervise(rec Record) int {
 	caught := make(chan os.Signal, 8)
 	// Catching them all is also what gives the worker default dispositions: an
 	// ignored HUP or INT would otherwise be inherited.
 	signal.Notify(caught, stopSignals...)
 	s := &supervisor{
-		stops: make(chan int, 8),
-		goes:  make(chan struct{}),
-		gone:  make(chan struct{}),
-		abort: make(chan string, 1),
+		record: rec,
+		stops:  make(chan int, 8),
+		goes:   make(chan struct{}),
+		gone:   make(chan struct{}),
+		abort:  make(chan string, 1),
 	}
 	var err error
 	if s.link, s.guard, err = supervisorLinks(); err != nil {
@@ -159,18 +161,20 @@ func (s *supervisor) note(text string) { s.say(message{Kind: kindNote, Text: tex
 
 // live is a unit's life from birth to conclusion.
 func (s *supervisor) live() int {
-	nb, refusal := bear(&s.launch, s.guard, s.guard.keeper())
+	s.launch.Owner = ownerName(pid.Self())
+	nb, refusal := bear(s.record, &s.launch, s.guard, s.guard.keeper())
 	if refusal != nil {
 		s.say(message{Kind: kindRefused, Refusal: refusal})
-		return exitTrouble
+		// Nothing is left for the keeper.
+		return 0
 	}
 	s.notes = append(s.notes, nb.notes...)
 	s.say(message{Kind: kindDir, Dir: nb.unit.Dir, PID: os.Getpid()})
 	at(partySupervisor, "S7")
 
 	c := &concluder{
-		unit: nb.unit, launch: s.launch, identity: nb.identity, backend: s.backend,
-		party: partySupervisor, owner: nb.identity.Supervisor, note: s.note,
+		record: s.record, unit: nb.unit, launch: s.launch, identity: nb.identity, backend: s.backend,
+		party: partySupervisor, note: s.note,
 	}
 	e := s.runUnit(nb, c)
 	e.notes = append(s.notes, e.notes...)
@@ -208,7 +212,7 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		return e
 	}
 
-	c.ledger(state.LedgerDispatched, e)
+	c.ledger(state.LedgerDispatched, e.started)
 	select {
 	case <-s.goes:
 	case sig := <-s.stops:
@@ -250,7 +254,7 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 	s.launch.Turn = s.turn(nb)
 	c.launch = s.launch
 
-	group, failure := s.start(nb)
+	group, r, failure := s.start(nb)
 	if failure != nil {
 		return unstarted(failure.cause, failure.status, failure.reason)
 	}
@@ -270,26 +274,18 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 	}
 	at(partySupervisor, "S9")
 	proc.PremakeThreads(premadeThreads)
-
-	r, err := follow(c.parser(), c.captures())
-	if err != nil {
-		e.notes = append(e.notes, err.Error())
-		r = &reading{}
-	}
 	e.reading = r
-	ids := sessionRecorder{unit: nb.unit, transcript: &r.transcript}
-	caps := s.backend.Capabilities()
 	v := run(group, limits{
-		stall: s.launch.Stall, hard: s.launch.Hard,
-		first: syscall.Signal(caps.FirstSignal), grace: s.launch.Grace,
-		end: proc.EndOptions{Keep: s.launch.KeepLeftovers, Spare: detachedUnits(nb.unit)},
+		stall: s.launch.Stall, hard: s.launch.Hard, deadStart: s.launch.DeadStart, linger: s.launch.Linger,
+		stops: s.launch.Stops,
+		end:   proc.EndOptions{Keep: s.launch.KeepLeftovers, Spare: detachedUnits(nb.unit)},
 	}, sensors{
 		stops: s.stops,
 		size: func() int64 {
-			n := r.look(lookBudget)
-			ids.record()
-			return n
+			return r.Look(lookBudget) + s.record.Evidence(nb.unit, &s.launch)
 		},
+		final:     func() bool { return r.Transcript().Terminal },
+		stopCause: func(sig int) state.Cause { return s.record.StopCause(nb.unit, sig) },
 		ended: func(x proc.Exit) {
 			at(partySupervisor, "C0")
 			if err := nb.unit.WriteWorkerExit(x.Code, x.Signal); err != nil {
@@ -298,11 +294,12 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 			at(partySupervisor, "C1")
 		},
 		reaping: func(v verdict) {
-			if v.cause == state.Interrupted {
+			switch {
+			case v.signal != 0:
 				s.note("stopping worker process tree (" + signalName(v.signal) + ")")
-				return
+			case !v.lingered:
+				s.note("reaping worker process tree (" + string(v.cause) + ")")
 			}
-			s.note("reaping worker process tree (" + string(v.cause) + ")")
 		},
 		lost: s.guard.lost(),
 	})
@@ -447,98 +444,64 @@ func (s *supervisor) preflight(ctx context.Context, nb *newborn) *failure {
 }
 
 // start opens the worker's three files and starts it, contained from birth.
-func (s *supervisor) start(nb *newborn) (*proc.Group, *failure) {
+func (s *supervisor) start(nb *newborn) (*proc.Group, Reading, *failure) {
+	refuse := func(f *failure) (*proc.Group, Reading, *failure) { return nil, nil, f }
 	cmd, err := s.backend.Command(s.launch.Turn)
 	if err != nil {
-		return nil, failed(2, "%v", err)
+		return refuse(failed(2, "%v", err))
 	}
 	path, err := lookPath(cmd.Path, os.Getenv("PATH"), nb.scratch)
 	if err != nil {
-		return nil, failed(127, "%s: command not found", cmd.Path)
+		return refuse(failed(127, "%s: command not found", cmd.Path))
 	}
 	stdin, err := os.Open(nb.unit.Path(state.FilePrompt))
 	if err != nil {
-		return nil, failed(exitTrouble, "open prompt: %v", err)
+		return refuse(failed(exitTrouble, "open prompt: %v", err))
 	}
 	defer stdin.Close()
-	tail, err := createCapture(nb.unit.Path(state.FileTail))
+	stdout, stderr, r, err := s.record.Open(nb.unit, &s.launch, s.backend)
 	if err != nil {
-		return nil, failed(exitTrouble, "%v", err)
+		return refuse(failed(exitTrouble, "%v", err))
 	}
-	defer tail.Close()
-	stderr := tail
-	if !s.backend.Capabilities().MergeStderr {
-		if stderr, err = createCapture(nb.unit.Path(state.FileStderr)); err != nil {
-			return nil, failed(exitTrouble, "%v", err)
-		}
-		defer stderr.Close()
+	defer stdout.Close()
+	defer stderr.Close()
+	refuse = func(f *failure) (*proc.Group, Reading, *failure) {
+		r.Close()
+		return nil, nil, f
 	}
 	env, withheld := environ.Worker(os.Environ(), environ.WorkerOptions{
 		Unit: s.launch.Unit, StateDir: nb.unit.Dir, ResultFile: s.launch.Result, Withhold: s.launch.Withhold,
+		CI: s.launch.CI, Add: cmd.Env,
 	})
-	env = append(env, cmd.Env...)
 	if len(withheld) > 0 {
 		var text []byte
 		for _, name := range withheld {
 			text = append(append(text, name...), '\n')
 		}
 		if err := atomicfile.Write(nb.unit.Path(state.FileEnvWithheld), text, 0o600); err != nil {
-			return nil, failed(exitTrouble, "%v", err)
+			return refuse(failed(exitTrouble, "%v", err))
 		}
 	}
 	at(partySupervisor, "S8a")
 	group, err := proc.Start(proc.Spec{
 		Path: path, Args: append([]string{path}, cmd.Args...), Env: env, Dir: nb.scratch,
-		Stdin: stdin, Stdout: tail, Stderr: stderr, Leaf: nb.leaf, OOMScoreAdj: workerOOMScore,
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, Leaf: nb.leaf, OOMScoreAdj: workerOOMScore,
 	})
 	var se *proc.StartError
 	switch {
 	case err == nil:
-		return group, nil
+		return group, r, nil
 	case errors.As(err, &se) && se.NotFound:
-		return nil, failed(127, "%v", err)
+		return refuse(failed(127, "%v", err))
 	case errors.As(err, &se) && se.NotExecutable:
-		return nil, failed(126, "%v", err)
+		return refuse(failed(126, "%v", err))
 	}
-	return nil, failed(exitTrouble, "%v", err)
+	return refuse(failed(exitTrouble, "%v", err))
 }
 
 // workerOOMScore makes the kernel take a worker before its guards when memory
 // runs out; raising needs no privilege.
 const workerOOMScore = 300
-
-// createCapture makes a worker's output file. O_APPEND keeps a truncation in
-// place from leaving a hole of zeroes, and the file is the only channel: no
-// pipe, so nobody's death can stop the worker's output.
-func createCapture(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("create capture: %w", err)
-	}
-	if err := f.Chmod(0o600); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		f.Close()
-		return nil, fmt.Errorf("create capture: %w", err)
-	}
-	return f, nil
-}
-
-// sessionRecorder writes the session's id the moment the stream names it, so
-// that it survives whatever happens to the unit afterwards.
-type sessionRecorder struct {
-	unit       state.Unit
-	transcript *agent.Transcript
-	written    string
-}
-
-func (r *sessionRecorder) record() {
-	id := r.transcript.Session
-	if id == "" || id == r.written {
-		return
-	}
-	if atomicfile.Replace(r.unit.Path(state.FileConversationID), []byte(id+"\n"), 0o600) == nil {
-		r.written = id
-	}
-}
 
 func texts(raw [][]byte) []string {
 	if raw == nil {
