@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -285,12 +286,20 @@ func (c *caller) cutOff(ctx context.Context, dir string, report *CloneReport) er
 }
 
 // uncommitted looks for work that the clone cannot hold. It asks under the
-// user's configuration, which knows the ignored files.
+// user's configuration, which knows the ignored files, but without content
+// filters: git-lfs stores an object in the repository whenever it is asked what
+// a touched file would look like. The price is that such a file counts as
+// changed until the user's own git has looked at it.
 func (c *caller) uncommitted(ctx context.Context, from source, report *CloneReport) {
 	if from.top == "" {
 		return
 	}
-	result, err := c.user(ctx, from.top, "status", "--porcelain", "-z", "--no-renames",
+	filters, err := c.filters(ctx, from.top)
+	if err != nil {
+		report.Notes = append(report.Notes, "could not look for uncommitted work in "+report.Source+": "+err.Error())
+		return
+	}
+	result, err := c.unfiltered(ctx, from.top, filters, "status", "--porcelain", "-z", "--no-renames",
 		"--untracked-files=normal", "--ignore-submodules=none")
 	if err != nil {
 		report.Notes = append(report.Notes, "could not look for uncommitted work in "+report.Source+": "+err.Error())
@@ -312,4 +321,25 @@ func (c *caller) uncommitted(ctx context.Context, from source, report *CloneRepo
 	}
 	report.AtLeast = result.Truncated
 	report.Uncommitted = report.Changed+report.Untracked > 0
+}
+
+// filters are the names of the content filters that act on files of dir.
+func (c *caller) filters(ctx context.Context, dir string) ([]string, error) {
+	result, err := c.user(ctx, dir, "config", "--null", "--name-only", "--get-regexp", `^filter\..*\.(clean|process)$`)
+	var failed *CommandError
+	if errors.As(err, &failed) && failed.Status == 1 {
+		return nil, nil // that is how git says that there is none
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for key := range strings.SplitSeq(strings.TrimSuffix(string(result.Stdout), "\x00"), "\x00") {
+		name := strings.TrimPrefix(key, "filter.")
+		name = strings.TrimSuffix(strings.TrimSuffix(name, ".clean"), ".process")
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }

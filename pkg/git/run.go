@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/environ"
@@ -81,13 +82,17 @@ func lookup(env []string) (string, error) {
 	return "", fmt.Errorf("find git: %w", ErrMissing)
 }
 
+// nowhere is what git itself understands as "no file" on every system; NUL would
+// be a file name to it when something is joined to it.
+const nowhere = "/dev/null"
+
 // always are the settings of every call; see the package comment. They are
 // given on the command line, where they win over any file.
 var always = []string{
 	"-c", "gc.auto=0",
 	"-c", "maintenance.auto=false",
 	"-c", "core.fsmonitor=false",
-	"-c", "core.hooksPath=" + os.DevNull,
+	"-c", "core.hooksPath=" + nowhere,
 	"-c", "safe.bareRepository=all", // the caller named the repository; that is as explicit as it gets
 	"-c", "submodule.recurse=false",
 }
@@ -95,6 +100,23 @@ var always = []string{
 // user runs git in dir under the user's configuration.
 func (c *caller) user(ctx context.Context, dir string, args ...string) (proc.RunResult, error) {
 	return c.run(ctx, dir, c.env, args)
+}
+
+// unfiltered is user with the given content filters switched off. The settings
+// travel in the environment because the name of a filter may hold any byte that
+// the command line would cut it at.
+func (c *caller) unfiltered(ctx context.Context, dir string, filters []string, args ...string) (proc.RunResult, error) {
+	env, count := c.env[:len(c.env):len(c.env)], 0
+	for _, name := range filters {
+		for _, setting := range []string{".clean=", ".process=", ".required=false"} {
+			key, value, _ := strings.Cut(setting, "=")
+			env = append(env,
+				fmt.Sprintf("GIT_CONFIG_KEY_%d=filter.%s%s", count, name, key),
+				fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", count, value))
+			count++
+		}
+	}
+	return c.run(ctx, dir, append(env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", count)), args)
 }
 
 // ours runs git in dir under our configuration file alone.
@@ -107,7 +129,7 @@ func (c *caller) ours(ctx context.Context, dir string, args ...string) (proc.Run
 		}
 		env = append(env, entry)
 	}
-	env = append(env, "GIT_CONFIG_GLOBAL="+c.neutral, "GIT_CONFIG_SYSTEM="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
+	env = append(env, "GIT_CONFIG_GLOBAL="+c.neutral, "GIT_CONFIG_SYSTEM="+nowhere, "GIT_CONFIG_NOSYSTEM=1")
 	return c.run(ctx, dir, env, args)
 }
 
