@@ -1,0 +1,21 @@
+//go:build unix
+
+package snapshot
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+const dirSyncs = true
+
+// exposed reports whether anybody but the owner has a right on the directory.
+func exposed(mode fs.FileMode) bool { return mode.Perm()&0o077 != 0 }
+
+// shared reports whether the directory is there for others too: /tmp, or one
+// that belongs to somebody else.
+func shared(fi fs.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return fi.Mode()&fs.ModeSticky != 0 || ok && int(st.Uid) != os.Geteuid()
+}

@@ -1,0 +1,11 @@
+package snapshot
+
+import "io/fs"
+
+const dirSyncs = false
+
+// exposed: the mode bits that Go makes up on Windows say nothing about who may
+// enter; the per-user folders are private by their access lists.
+func exposed(fs.FileMode) bool { return false }
+
+func shared(fs.FileInfo) bool { return false }
