@@ -73,7 +73,11 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 		if err := out.event(usageError, nil); err != nil {
 			return err
 		}
-		return cli.Quoted(exitTimeout, "monitor: need at least one <state-dir>\nUsage: prun-monitor <state-dir> [<state-dir> ...]")
+		name := "prun-monitor"
+		if len(env.Args) > 0 && env.Args[0] == "--" {
+			name = "monitor.sh"
+		}
+		return cli.Quoted(exitTimeout, "monitor: need at least one <state-dir>\nUsage: "+name+" <state-dir> [<state-dir> ...]")
 	}
 	m := newMonitor(o.Positional.Dirs, limits{
 		stall: o.StallAfter.Duration(), timeout: o.Timeout.Duration(),

@@ -329,7 +329,7 @@ func TestRun(t *testing.T) {
 			"prun-monitor: warning: PRUN_MONITOR_TIMEOUT=\"abc\": not a number of whole seconds; using the default 3600\n" +
 				"prun-monitor: warning: PRUN_MONITOR_POLL=\"abc\": not a number of seconds; using the default 15\n" + told},
 		{nil, nil, 2, "MONITOR-EVENT usage-error\n", "monitor: need at least one <state-dir>\nUsage: prun-monitor <state-dir> [<state-dir> ...]\n"},
-		{nil, []string{"--"}, 2, "MONITOR-EVENT usage-error\n", "monitor: need at least one <state-dir>\nUsage: prun-monitor <state-dir> [<state-dir> ...]\n"},
+		{nil, []string{"--"}, 2, "MONITOR-EVENT usage-error\n", "monitor: need at least one <state-dir>\nUsage: monitor.sh <state-dir> [<state-dir> ...]\n"},
 		{[]string{"PRUN_MONITOR_TIMEOUT=0"}, []string{"--", "--any"}, 2,
 			"MONITOR-START units=1 stall-threshold=600s timeout=0s\nMONITOR-EVENT timeout\nUNIT --any growing\n", ""},
 		{nil, []string{"--timeout", "0", "a\nb/c\x1b\xff"}, 2,

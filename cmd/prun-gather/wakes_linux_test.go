@@ -1,0 +1,4 @@
+package main
+
+// immediate: changes are told and not polled for.
+const immediate = true
