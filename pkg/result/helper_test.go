@@ -15,7 +15,7 @@ import (
 const owner = "4711-99"
 
 // fallback is long enough that a part of it would be seen.
-var fallback = "# u1 result (FALLBACK, worker wrote no result file)\n" + strings.Repeat("salvaged words\n", 10000)
+var fallback = "# u1 result (FALLBACK, worker wrote no result file)\n" + strings.Repeat("salvaged words\n", 4000)
 
 func text(s string) func(io.Writer) error {
 	return func(w io.Writer) error {

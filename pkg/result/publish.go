@@ -3,6 +3,7 @@ package result
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -96,13 +97,15 @@ func Publish(p Publication) (Published, error) {
 
 type publisher struct {
 	Publication
-	dir   string
-	body  atomicfile.Info // of the file Temp, ours or a dead concluder's
-	kind  Kind            // of the text: Fallback, or Worker for a response
-	aside []displaced
-	until time.Time // end of the patience with a holder
-	held  bool      // said so
-	notes []string
+	dir    string
+	body   atomicfile.Info // of the file Temp, ours or a dead concluder's
+	kind   Kind            // of the text: Fallback, or Worker for a response
+	aside  []displaced
+	until  time.Time // end of the patience with a holder
+	held   bool      // said so
+	mover  *atomicfile.Lock
+	moving bool
+	notes  []string
 }
 
 // displaced is an empty file that was moved away from Path.
@@ -129,6 +132,7 @@ func newPublisher(p Publication) *publisher {
 }
 
 func (w *publisher) close() {
+	w.alone(false)
 	for _, d := range w.aside {
 		if d.lease != nil {
 			d.lease.Close()
@@ -262,9 +266,59 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
+// moverWait bounds the wait for another publisher that is at the same point; it
+// only runs out when that one is stopped.
+const moverWait = 2 * time.Second
+
+// alone makes this the only publisher that moves something away from Path, or ends
+// that. Without it a second one could move the text that the first has just
+// placed, believing it to be the empty file, and a third could slip in.
+func (w *publisher) alone(on bool) {
+	name := moverName(w.Path)
+	switch {
+	case on && !w.moving:
+		w.moving = true // once, also when it fails
+		ctx, cancel := context.WithTimeout(context.Background(), moverWait)
+		defer cancel()
+		w.mover, _ = atomicfile.WaitLock(ctx, name) // a file system without locks: go on
+	case !on && w.mover != nil:
+		// While it is held: who waits for it sees that the name is another's.
+		atomicfile.Remove(name)
+		w.mover.Unlock()
+		w.mover = nil
+	}
+}
+
+// placeable finds out whether this file system can place the text, and give a
+// file its name back, without the risk of replacing something. Before anything is
+// moved: what stands at Path hides the answer.
+func (w *publisher) placeable() error {
+	probe := probeName(w.Path, w.Owner)
+	if err := atomicfile.Remove(probe); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := atomicfile.Publish(w.Temp, probe); err != nil {
+		return err
+	}
+	if _, err := atomicfile.Look(w.Temp); errors.Is(err, fs.ErrNotExist) {
+		return atomicfile.RenameNoReplace(probe, w.Temp) // no links here: it was renamed
+	}
+	return atomicfile.Remove(probe)
+}
+
+func probeName(path, owner string) string { return atomicfile.TempName(path, owner+"-probe") }
+
+func moverName(path string) string { return atomicfile.TempName(path, "mover") }
+
 // moveAside renames the empty file at Path away. nil means: try to place the text
 // again, whether or not something was moved.
 func (w *publisher) moveAside() error {
+	if !w.moving {
+		if err := w.placeable(); err != nil {
+			return err
+		}
+	}
+	w.alone(true)
 	lease, err := atomicfile.TakeLease(w.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, atomicfile.ErrNotRegular):
@@ -410,35 +464,46 @@ func (w *publisher) yield(d displaced) bool {
 		return keep()
 	}
 	err = atomicfile.Exchange(d.name, w.Path)
-	if err == nil {
-		if out, err := atomicfile.Look(d.name); err == nil && out.Same(w.body) {
-			atomicfile.Remove(d.name) // a second name of Temp's file
-			return true
-		}
-		// A worker's rename came between look and exchange, and is newer: back.
-		atomicfile.Exchange(d.name, w.Path)
+	if errors.Is(err, atomicfile.ErrUnsupported) {
+		d.lease = nil
+		return w.swapIn(d, w.body)
+	}
+	if err != nil {
 		return keep()
 	}
-	if !errors.Is(err, atomicfile.ErrUnsupported) {
-		return keep()
-	}
-	// In two steps: a reader finds nothing for a moment, and looks again.
-	away := displaced{}
-	if err := w.rename(&away); err != nil {
-		return keep()
-	}
-	if out, err := atomicfile.Look(away.name); err != nil || !out.Same(w.body) {
-		away.id = out
-		w.restore(away)
-		return keep()
-	}
-	d.lease = nil
-	if w.restore(d) {
-		atomicfile.Remove(away.name)
+	if out, err := atomicfile.Look(d.name); err == nil && out.Same(w.body) {
+		atomicfile.Remove(d.name) // a second name of Temp's file
 		return true
 	}
-	atomicfile.Remove(away.name)
-	return true // Path is not ours any more
+	// A worker's rename came between look and exchange, and is newer: back.
+	atomicfile.Exchange(d.name, w.Path)
+	return keep()
+}
+
+// swapIn puts the displaced file d in the place of what is at Path, if that is
+// old, in two steps: a reader finds nothing for a moment, and looks again. False:
+// something newer is at Path, and d is remembered as displaced.
+func (w *publisher) swapIn(d displaced, old atomicfile.Info) bool {
+	var away displaced
+	if err := w.rename(&away); err != nil {
+		w.aside = append(w.aside, d)
+		return false
+	}
+	out, err := atomicfile.Look(away.name)
+	if err != nil || !out.Same(old) {
+		away.id = out
+		w.restore(away)
+		w.aside = append(w.aside, d)
+		return false
+	}
+	back := w.restore(d)
+	if out.Same(w.body) {
+		atomicfile.Remove(away.name) // a second name of Temp's file
+		return true
+	}
+	away.id = out
+	w.aside = append(w.aside, away)
+	return back
 }
 
 // recover deals with displaced files of a concluder that died: a worker's words
@@ -459,11 +524,12 @@ func (w *publisher) recover() {
 		case d.id.Size > 0 && w.ours(at):
 			w.yield(d)
 		case d.id.Size > 0 && at.Kind == Empty && at.Mode&fs.ModeSymlink == 0:
-			// The empty file may have an owner too: it takes the hidden name.
-			if err := atomicfile.Exchange(d.name, w.Path); err == nil {
-				d.id, _ = atomicfile.Look(d.name)
+			// The empty file may have a writer too: it goes to a hidden name.
+			if now, err := atomicfile.Look(w.Path); err == nil && now.Size == 0 {
+				w.swapIn(d, now)
+			} else {
+				w.aside = append(w.aside, d)
 			}
-			w.aside = append(w.aside, d)
 		default:
 			w.aside = append(w.aside, d)
 		}
@@ -576,7 +642,7 @@ func writeNew(name string, perm fs.FileMode, body func(io.Writer) error) error {
 	}
 	if err != nil {
 		atomicfile.Remove(name)
-		return fmt.Errorf("write %s: %w", name, err)
+		return err
 	}
 	return nil
 }
@@ -620,11 +686,16 @@ func Sweep(path, owner string, keepDisplaced bool) error {
 		atomicfile.Remove(d.name)
 		d.drop()
 	}
-	err := atomicfile.Remove(w.Temp)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	if _, err := atomicfile.Look(moverName(path)); err == nil {
+		w.alone(true) // of a dead one: take it, and close removes it
 	}
-	return errors.Join(err, sweepResponses(path))
+	var failed error
+	for _, name := range []string{w.Temp, probeName(path, owner)} {
+		if err := atomicfile.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return errors.Join(failed, sweepResponses(path))
 }
 
 // responseTag marks the hidden files of PublishResponse.

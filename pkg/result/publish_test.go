@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -65,6 +66,14 @@ func TestPublish(t *testing.T) {
 			})
 		}
 	}
+}
+
+// links reports whether there are hard links here.
+func links(t *testing.T) bool {
+	t.Helper()
+	name := filepath.Join(tempDir(t), "a")
+	write(t, name, "")
+	return os.Link(name, name+"b") == nil
 }
 
 // sameAs compares all but what depends on the system.
@@ -155,9 +164,15 @@ func TestPublishCannot(t *testing.T) {
 // must be at the result path in the end.
 func TestPublishMeetsWorker(t *testing.T) {
 	const words = "# u1 result\nlate\n"
+	retry := func() {}
 	rename := func(t *testing.T, path string) {
 		write(t, path+".new", words)
-		must(t, os.Rename(path+".new", path))
+		// Windows does not replace what is open; a worker there tries again.
+		if err := os.Rename(path+".new", path); err != nil && runtime.GOOS == "windows" {
+			retry = func() { must(t, os.Rename(path+".new", path)) }
+		} else {
+			must(t, err)
+		}
 	}
 	create := func(t *testing.T, path string) { write(t, path, words) }
 	link := func(t *testing.T, path string) {
@@ -178,6 +193,9 @@ func TestPublishMeetsWorker(t *testing.T) {
 		{"C5.4", "rename", rename, false}, {"C5.4", "create", create, false}, {"C5.4", "link", link, true},
 		{"C5", "rename", rename, false}, {"C6", "rename", rename, false},
 	} {
+		if c.name == "link" && !links(t) {
+			continue
+		}
 		for _, proven := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/%s/proven=%v", c.at, c.name, proven), func(t *testing.T) {
 				dir := tempDir(t)
@@ -191,8 +209,10 @@ func TestPublishMeetsWorker(t *testing.T) {
 						once.Do(func() { c.act(t, path) })
 					}
 				}
+				retry = func() {}
 				got, err := Publish(p)
 				must(t, err)
+				retry()
 				now := read(t, path)
 				if c.refused {
 					if now != fallback || !got.Ours {

@@ -201,7 +201,7 @@ func TestSalvageSaysWhatTheWriterSays(t *testing.T) {
 
 func FuzzSalvage(f *testing.F) {
 	f.Add("u", "reason", []byte("tail ``` \xff"), []byte("err"))
-	dir := f.TempDir()
+	dir := tempDir(f)
 	f.Fuzz(func(t *testing.T, unit, reason string, tail, stderr []byte) {
 		s := Salvage{Form: FormAgy, Unit: "u1", Reason: reason, Tail: filepath.Join(dir, "tail"), Stderr: filepath.Join(dir, "stderr")}
 		write(t, s.Tail, string(tail))
