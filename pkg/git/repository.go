@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -94,11 +95,11 @@ func explain(dir string, err error) error {
 	if !errors.As(err, &failed) {
 		return fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	text := []byte(failed.Detail)
-	switch {
-	case bytes.Contains(text, []byte("dubious ownership")), bytes.Contains(text, []byte("unsafe repository")):
-		return fmt.Errorf("open repository %s: %w; if you trust it: git config --global --add safe.directory '%s'", dir, ErrForeignOwner, foreign(failed.Detail, dir))
-	case bytes.Contains(text, []byte("not a git repository")):
+	switch text := failed.Detail; {
+	case strings.Contains(text, "dubious ownership"), strings.Contains(text, "unsafe repository"):
+		quoted := strings.ReplaceAll(foreign(text, dir), "'", `'\''`)
+		return fmt.Errorf("open repository %s: %w; if you trust it: git config --global --add safe.directory '%s'", dir, ErrForeignOwner, quoted)
+	case strings.Contains(text, "not a git repository"):
 		return fmt.Errorf("open repository %s: %w", dir, ErrNotRepository)
 	}
 	return fmt.Errorf("open repository %s: %w", dir, err)
@@ -107,9 +108,9 @@ func explain(dir string, err error) error {
 // foreign is the directory git names as not trusted: the top, which is what
 // the setting has to list, rather than the subdirectory the caller gave.
 func foreign(detail, dir string) string {
-	_, rest, found := bytes.Cut([]byte(detail), []byte("repository at '"))
-	if end := bytes.IndexByte(rest, '\''); found && end > 0 {
-		return string(rest[:end])
+	_, rest, found := strings.Cut(detail, "repository at '")
+	if end := strings.LastIndexByte(rest, '\''); found && end > 0 {
+		return rest[:end]
 	}
 	return dir
 }
