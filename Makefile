@@ -9,8 +9,8 @@ EXE := $(shell $(GO) env GOEXE)
 BUILD := CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath
 CCOMP := $(firstword $(foreach c,gcc clang cc,$(shell command -v $(c) 2>/dev/null)))
 RACE := $(if $(CCOMP),CGO_ENABLED=1,CGO_ENABLED=0)
-RUN := PATH="$(CURDIR)/bin:$$PATH"
 LIB = $(DESTDIR)$(PREFIX)
+ALL := ./... $(addprefix ./,$(patsubst %/,%,$(sort $(dir $(wildcard testdata/*/*.go)))))
 ifeq ($(HOME),)
 export GOCACHE ?= $(CURDIR)/build/gocache
 export GOPATH ?= $(CURDIR)/build/gopath
@@ -25,10 +25,10 @@ build:
 test:
 	@mkdir -p build && rm -f build/unmet
 	@echo "test: $(if $(CCOMP),with the race detector ($(CCOMP)),no C compiler found: without the race detector)"
-	$(RACE) PRUN_TEST_UNMET="$(CURDIR)/build/unmet" $(GO) test $(if $(CCOMP),-race) -tags $(TAGS) -count=1 $(TESTFLAGS) ./...
-	@if [ -s build/unmet ]; then cat build/unmet; fi
+	$(RACE) PRUN_TEST_UNMET="$(CURDIR)/build/unmet" $(GO) test $(if $(CCOMP),-race) -tags $(TAGS) -count=1 $(TESTFLAGS) $(ALL); \
+	  s=$$?; if [ -s build/unmet ]; then cat build/unmet; fi; exit $$s
 vet:
-	for os in linux windows darwin; do CGO_ENABLED=0 GOOS=$$os $(GO) vet -tags $(TAGS) ./... || exit 1; done
+	for os in linux windows darwin; do CGO_ENABLED=0 GOOS=$$os $(GO) vet -tags $(TAGS) $(ALL) || exit 1; done
 man: build
 	for t in $(TOOLS); do bin/$$t$(EXE) __man >build/$$t.1 && mv build/$$t.1 man/$$t.1 || exit 1; done
 completions: build
@@ -45,9 +45,9 @@ install: build completions
 install-shims:
 	$(if $(DIR),,$(error usage: make install-shims DIR=/path/to/scripts))install -d "$(DIR)" && install -m 755 shims/* "$(DIR)/"
 demo: build
-	$(RUN) sh testdata/demo/demo.sh
+	PATH="$(CURDIR)/bin:$$PATH" sh testdata/demo/demo.sh
 e2e bench soak: build
-	$(RUN) $(GO) run -tags $(TAGS) ./testdata/$@
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) run -tags $(TAGS) ./testdata/$@
 fuzz:
 	@for p in $$($(GO) list -tags $(TAGS) ./pkg/...); do $(GO) test -tags $(TAGS) -list '^Fuzz' $$p | while read -r f rest; do case $$f in Fuzz*) \
 	  echo "$$p $$f"; $(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p </dev/null || exit 1;; esac; done || exit 1; done

@@ -47,6 +47,10 @@ import (
 //	[!] lines FILE N                FILE has N lines
 //	statedir VAR FILE               set VAR to the path of the one STATE-DIR line of FILE ("stdout" too; waits 30 s for it)
 //
+// Variables: BIN (the binaries, first on PATH), SYSPATH (PATH without them), SHIMS, ROOT (of the tree), HOME and
+// TMPDIR below $WORK. A program that a story makes is copied with `exec cp`, not `cp`: a test process that has just
+// written it may still hold it open in a child of another story (text file busy).
+//
 // Conditions beside GOOS and testscript's own: root, python3, mandoc, git, bash,
 // pwsh, strace, cgroup (a cgroup v2 that we may make leaves in). One that does not
 // hold is named at the end of the run, and fails it where CI=true.
@@ -149,7 +153,8 @@ func TestScripts(t *testing.T) {
 					e.Setenv(name, home)
 				}
 			}
-			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("SYSPATH", withoutSuite(e.Getenv("PATH")))
+			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("SYSPATH"))
 			e.Setenv("BIN", bin)
 			e.Setenv("ROOT", root)
 			e.Setenv("SHIMS", filepath.Join(root, "shims"))
@@ -169,6 +174,17 @@ func TestScripts(t *testing.T) {
 			"lines": asked("lines"), "kill9": cmdKill9, "sig": cmdSig, "tree": cmdTree, "statedir": cmdStateDir,
 		},
 	})
+}
+
+// withoutSuite takes the directories of an installed suite off a search path.
+func withoutSuite(path string) string {
+	var kept []string
+	for _, dir := range filepath.SplitList(path) {
+		if found, _ := filepath.Glob(filepath.Join(dir, "prun-*")); len(found) == 0 {
+			kept = append(kept, dir)
+		}
+	}
+	return strings.Join(kept, string(os.PathListSeparator))
 }
 
 // story is what one script keeps between its lines.
