@@ -7,7 +7,7 @@
 //
 // Invariant: one line is one Write call and holds exactly one newline, its last
 // byte, whatever bytes a path or a name has. Parse(l.String()) gives l again, as
-// long as no field but the last (of UNIT, REAPED and LEFT: but the first) holds a blank.
+// long as no field but the last (of UNIT, REAPED, TERMINATED and LEFT: but the first) holds a blank.
 package line
 
 import (
@@ -35,6 +35,10 @@ const (
 	WordModelFallback = "MODEL-FALLBACK"
 	WordModelResolve  = "MODEL-RESOLVE"
 	WordModelBalance  = "MODEL-BALANCE"
+	WordReapStart     = "REAP-START"
+	WordReapDone      = "REAP-DONE"
+	WordTerminated    = "TERMINATED"
+	WordWouldReap     = "WOULD-REAP"
 	WordReaped        = "REAPED"
 	WordLeft          = "LEFT"
 )
@@ -71,6 +75,10 @@ var grammar = []struct {
 	{word: WordModelFallback, shape: shapePairs, names: []string{"from", "to", "reason", "resets"}, min: 3},
 	{word: WordModelResolve, shape: shapePairs, names: []string{"from", "to", "reason"}, min: 3},
 	{word: WordModelBalance, shape: shapePairs, names: []string{"from", "to", "reason", "own", "other"}, min: 3},
+	{word: WordReapStart, shape: shapePairs, names: []string{"base", "candidates"}, min: 2},
+	{word: WordReapDone, shape: shapePairs, names: []string{"reaped", "terminated", "left"}, min: 3},
+	{word: WordTerminated, shape: shapeLast, names: []string{"unit", "worker"}},
+	{word: WordWouldReap, shape: shapeRest, names: []string{"unit"}},
 	{word: WordReaped, shape: shapeLast, names: []string{"unit", "how"}},
 	{word: WordLeft, shape: shapeLast, names: []string{"unit", "why"}},
 }
@@ -135,6 +143,26 @@ func ModelResolve(from, to, reason string) Line {
 func ModelBalance(from, to, reason, own, other string) Line {
 	return composePairs(WordModelBalance, from, to, reason, own, other)
 }
+
+// ReapStart opens the answer of prun-reap: where it looks, and how many units
+// are to be looked at.
+func ReapStart(base string, candidates int) Line {
+	return compose(WordReapStart, base, strconv.Itoa(candidates))
+}
+
+// ReapDone closes it.
+func ReapDone(reaped, terminated, left int) Line {
+	return compose(WordReapDone, strconv.Itoa(reaped), strconv.Itoa(terminated), strconv.Itoa(left))
+}
+
+// Terminated says that every process of a unit that could be verified is gone,
+// with the number its worker had, and that nothing proves that none escaped.
+func Terminated(unit string, pid int) Line {
+	return compose(WordTerminated, unit, "pid="+strconv.Itoa(pid))
+}
+
+// WouldReap says what a dry run would do.
+func WouldReap(unit string) Line { return compose(WordWouldReap, unit) }
 
 // Reaped says that nothing of a unit is left and how that is known (one word).
 func Reaped(unit, how string) Line { return compose(WordReaped, unit, how) }

@@ -29,3 +29,13 @@ func findProgram(dir, name string) (found string, executable bool) {
 	}
 	return full, fi.Mode()&0o111 != 0
 }
+
+// owned reports a directory of this user's: nothing in another's is believed.
+func owned(dir string) bool {
+	fi, err := os.Lstat(dir)
+	if err != nil || !fi.IsDir() {
+		return false
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}

@@ -41,3 +41,9 @@ func findProgram(dir, name string) (found string, executable bool) {
 	}
 	return "", false
 }
+
+// owned: the temporary folder is the user's own there.
+func owned(dir string) bool {
+	fi, err := os.Lstat(dir)
+	return err == nil && fi.IsDir()
+}
