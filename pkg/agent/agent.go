@@ -183,6 +183,9 @@ type Verdict struct {
 	// result of its own has none: its text is salvaged with the rest of the tail.
 	Response string
 	Notes    []string
+	// BackendFailed: the client or the service behind it failed, not just its answer. Quota readings made before
+	// are doubtful then.
+	BackendFailed bool
 }
 
 // Exit statuses a judgement can add to the worker's own (decision 2).

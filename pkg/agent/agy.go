@@ -167,6 +167,7 @@ func (agy) Judge(t Turn, tr *Transcript, x Ending) Verdict {
 	if !v.OK && v.ExitStatus == 0 {
 		v.ExitStatus = statusJudgedFailed
 	}
+	v.BackendFailed = !x.clean() || status != "" && status != "SUCCESS" || tr.LastErrorLine != ""
 	if moved && !x.clean() {
 		v.Notes = append(v.Notes, "the reply belongs to conversation "+other)
 	}

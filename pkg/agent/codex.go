@@ -140,6 +140,7 @@ func (codex) Judge(t Turn, tr *Transcript, x Ending) Verdict {
 	if streams {
 		v = judgeCodexEvents(tr, x)
 	}
+	v.BackendFailed = !v.OK
 	if t.Resume != "" {
 		if other, moved := elsewhere(t.Resume, tr); moved {
 			v.Notes = append(v.Notes, "the reply belongs to session "+other)

@@ -56,11 +56,12 @@ func (f *Feed) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Truncated says that the file under the stream was cut: the current line is given up, and what follows counts only
-// from the next newline on, because a writer that appends may have been cut in the middle of a line.
+// Truncated says that the file under the stream was cut and is read from its start again: the current line is given
+// up, and what follows counts only from the next newline on, because a writer that appends may have been cut in the
+// middle of a line. Offsets and Quiet count from the new start.
 func (f *Feed) Truncated() {
 	f.reset()
-	f.skip = true
+	f.skip, f.offset, f.quiet = true, 0, 0
 }
 
 // Close delivers a last line that has no newline. The Feed may be used again afterwards.
@@ -71,7 +72,7 @@ func (f *Feed) Close() error {
 	return nil
 }
 
-// Quiet returns how many of the bytes taken so far were retry notices, an unfinished one included. A caller takes
+// Quiet returns how many of the bytes taken since the start, or the last truncation, were retry notices, an unfinished one included. A caller takes
 // them off the size of the tail before it asks whether the tail has grown.
 func (f *Feed) Quiet() int64 {
 	if p, ok := f.parser.(partialQuiet); ok && f.length > 0 && f.long == nil && !f.skip && p.quietSoFar(f.line) {

@@ -69,6 +69,13 @@ func TestFeedResyncsAfterTruncation(t *testing.T) {
 	if got := strings.Join(p.got, "|"); got != "whole|next" {
 		t.Errorf("got %q", got)
 	}
+	io.WriteString(f, "\nquiet\n")
+	if f.Quiet() != 6 {
+		t.Errorf("quiet %d", f.Quiet())
+	}
+	if f.Truncated(); f.Quiet() != 0 {
+		t.Errorf("quiet %d of an empty file", f.Quiet())
+	}
 }
 
 func TestQuietCountsNoticesAndTheirBeginnings(t *testing.T) {
