@@ -300,10 +300,8 @@ func (w *publisher) placeable() error {
 	if err := atomicfile.Publish(w.Temp, probe); err != nil {
 		return err
 	}
-	if _, err := atomicfile.Look(w.Temp); errors.Is(err, fs.ErrNotExist) {
-		return atomicfile.RenameNoReplace(probe, w.Temp) // no links here: it was renamed
-	}
-	return atomicfile.Remove(probe)
+	w.reclaim(probe)
+	return nil
 }
 
 func probeName(path, owner string) string { return atomicfile.TempName(path, owner+"-probe") }
@@ -472,12 +470,22 @@ func (w *publisher) yield(d displaced) bool {
 		return keep()
 	}
 	if out, err := atomicfile.Look(d.name); err == nil && out.Same(w.body) {
-		atomicfile.Remove(d.name) // a second name of Temp's file
+		w.reclaim(d.name)
 		return true
 	}
 	// A worker's rename came between look and exchange, and is newer: back.
 	atomicfile.Exchange(d.name, w.Path)
 	return keep()
+}
+
+// reclaim drops a second name of our text, or makes it Temp again where there are
+// no links and it is the only one.
+func (w *publisher) reclaim(name string) {
+	if _, err := atomicfile.Look(w.Temp); errors.Is(err, fs.ErrNotExist) {
+		atomicfile.Rename(name, w.Temp)
+		return
+	}
+	atomicfile.Remove(name)
 }
 
 // swapIn puts the displaced file d in the place of what is at Path, if that is
@@ -498,7 +506,7 @@ func (w *publisher) swapIn(d displaced, old atomicfile.Info) bool {
 	}
 	back := w.restore(d)
 	if out.Same(w.body) {
-		atomicfile.Remove(away.name) // a second name of Temp's file
+		w.reclaim(away.name)
 		return true
 	}
 	away.id = out

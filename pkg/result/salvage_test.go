@@ -156,7 +156,11 @@ func TestLongTail(t *testing.T) {
 func TestHugeTailIsFlat(t *testing.T) {
 	dir := tempDir(t)
 	tail := filepath.Join(dir, "tail")
-	for _, size := range []int64{4 << 30, 1 << 30} { // sparse, one line
+	sizes := []int64{4 << 30, 1 << 30} // sparse, one line
+	if runtime.GOOS == "windows" {
+		sizes = []int64{64 << 20} // NTFS writes the zeros
+	}
+	for _, size := range sizes {
 		f, err := os.Create(tail)
 		must(t, err)
 		if err := f.Truncate(size); err != nil {
