@@ -49,9 +49,6 @@ const (
 	FileConversationID = "conversation-id"
 	// FileCloneDir holds the path of the clone the worker runs in.
 	FileCloneDir = "clone-dir"
-	// FileParentUnit holds the state directory of the unit this one was
-	// started from.
-	FileParentUnit = "parent-unit"
 	// FileQueued holds how many workers were ahead at the last look; it exists
 	// while the unit waits for a slot.
 	FileQueued = "queued"
