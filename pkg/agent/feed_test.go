@@ -100,9 +100,9 @@ func TestQuietCountsNoticesAndTheirBeginnings(t *testing.T) {
 
 // A line above the bound must neither end the stream nor hide what follows it or what it says itself.
 func TestLongLinesKeepTheirEssentials(t *testing.T) {
-	pad := strings.Repeat("x", 3<<20)
-	crowd := strings.Repeat(`{"a":[1,2,{"b":"c"}]},`, 200_000)
-	deep := strings.Repeat(`[`, 1<<20) + strings.Repeat(`]`, 1<<20)
+	pad := strings.Repeat("x", 1200<<10)
+	crowd := strings.Repeat(`{"a":[1,2,{"b":"c"}]},`, 60_000)
+	deep := strings.Repeat(`[`, 600<<10) + strings.Repeat(`]`, 600<<10)
 	for _, c := range []struct {
 		name, line string
 		check      func(fields) string
@@ -130,7 +130,7 @@ func TestLongLinesKeepTheirEssentials(t *testing.T) {
 				}
 				return fmt.Sprint(f.text("type"), f.text("id"), *f.object("usage").count("n"))
 			}},
-		{"an answer above its bound", `{"type":"result","body":{"answer":"` + strings.Repeat("é", 5<<20) + `"},"id":"i-1","usage":{"n":3}}`,
+		{"an answer above its bound", `{"type":"result","body":{"answer":"` + strings.Repeat("é", maxAnswer/2+1000) + `"},"id":"i-1","usage":{"n":3}}`,
 			func(f fields) string {
 				a := f.object("body").text("answer")
 				if len(a) > maxAnswer || len(a) < maxAnswer-4 || !utf8.ValidString(a) || strings.ContainsRune(a, utf8.RuneError) {
@@ -138,7 +138,7 @@ func TestLongLinesKeepTheirEssentials(t *testing.T) {
 				}
 				return fmt.Sprint(f.text("type"), f.text("id"), *f.object("usage").count("n"))
 			}},
-		{"odd numbers", `{"type":"result","big":1` + strings.Repeat("0", 2<<20) + `,"x":[true,false,null,-1.5e3],"id":"i-1","usage":{"n":3}}`,
+		{"odd numbers", `{"type":"result","big":1` + strings.Repeat("0", 1200<<10) + `,"x":[true,false,null,-1.5e3],"id":"i-1","usage":{"n":3}}`,
 			func(f fields) string {
 				if f["big"] != nil || fmt.Sprint(f.list("x")) != "[true false <nil> -1500]" {
 					return fmt.Sprint(f["big"], f.list("x"))
@@ -148,7 +148,7 @@ func TestLongLinesKeepTheirEssentials(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr, p := &Transcript{}, &lines{paths: []string{"body.answer", "list.answer"}}
-			feed(p, tr, "before\n"+c.line+"\nafter\n", 4093).Close()
+			feed(p, tr, "before\n"+c.line+"\nafter\n", 40_093).Close()
 			if len(p.got) != 3 || p.got[2] != "after" {
 				t.Fatalf("%d lines", len(p.got))
 			}
@@ -171,7 +171,7 @@ func TestLongLinesKeepTheirEssentials(t *testing.T) {
 }
 
 func TestLongLinesThatProveNothing(t *testing.T) {
-	pad := strings.Repeat("x", 2<<20)
+	pad := strings.Repeat("x", 1200<<10)
 	for name, line := range map[string]string{
 		"unfinished":        `{"type":"result","output":"` + pad,
 		"unfinished object": `{"type":"result","output":"` + pad + `"`,
