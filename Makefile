@@ -53,7 +53,7 @@ fuzz:
 	  echo "$$p $$f"; $(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p </dev/null || exit 1;; esac; done || exit 1; done
 dist: man
 	set -e; for p in $(PLATFORMS); do d=prun-$${p%/*}-$${p#*/}; rm -rf dist/$$d; mkdir -p dist/$$d/bin; \
-	  GOOS=$${p%/*} GOARCH=$${p#*/} $(BUILD) -o dist/$$d/bin/ $(TOOLS:%=./cmd/%); cp -R shims man LICENSE dist/$$d/; \
+	  GOOS=$${p%/*} GOARCH=$${p#*/} $(BUILD) -o dist/$$d/bin/ $(TOOLS:%=./cmd/%); cp -R shims man LICENSE $(wildcard README.md CHANGELOG.md) dist/$$d/; \
 	  tar -C dist --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -czf dist/$$d.tar.gz $$d; rm -rf dist/$$d; done; cd dist; sha256sum *.tar.gz >SHA256SUMS
 clean:
 	rm -rf bin build dist

@@ -25,5 +25,6 @@ if ($args.Count -eq 0) {
 	[Console]::Error.WriteLine('usage: gather.ps1 <result-file> [<result-file> ...]')
 	exit 2
 }
-& $found[0] '--' @args
+$program = $found[0]
+& $program '--' @args
 exit $LASTEXITCODE

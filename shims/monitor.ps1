@@ -21,5 +21,6 @@ if ($found.Count -eq 0) {
 	[Console]::Error.WriteLine("monitor: $tool not found; install the prun suite (make install) or set PRUN_BIN_DIR")
 	exit 127
 }
-& $found[0] '--' @args
+$program = $found[0]
+& $program '--' @args
 exit $LASTEXITCODE

@@ -21,5 +21,6 @@ if ($found.Count -eq 0) {
 	[Console]::Error.WriteLine("reap-watch: $tool not found; install the prun suite (make install) or set PRUN_BIN_DIR")
 	exit 127
 }
-& $found[0] __reap-watch @args
+$program = $found[0]
+& $program __reap-watch @args
 exit $LASTEXITCODE
