@@ -80,7 +80,8 @@ var cases = []testCase{
 			return all(
 				equal("exit", o.exit, 0), equal("result", o.Result, "worker"),
 				equal("result file", o.result, "# shell result\nConclusion: written by a tool\nFiles: none\nOpen items: none\nVerification: none\n"),
-				contains("tail", o.tail, "The file is written."), equal("leftovers", o.Leftovers, 0),
+				// No word on leftovers: on a busy machine codex can end before its own helper does.
+				contains("tail", o.tail, "The file is written."),
 			)
 		},
 	},
