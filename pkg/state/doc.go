@@ -21,7 +21,8 @@
 // fronts; "1.0" is this suite. "Front" is the process that prints STATE-DIR.
 // Files "before STATE-DIR" are complete when that line is printed. How: "write"
 // is a plain write of a new file, "replace" a rename over the old one, "publish"
-// a link that never replaces.
+// a link that never replaces. "Whoever concludes" is the supervisor, else its
+// keeper, else prun-reap, and always holds the lock.
 //
 //	file                  | writer                  | when                      | how                 | absent means                                | since
 //	lock                  | supervisor              | first of all              | lock, held for life | older version: pid and start decide         | 1.0
@@ -49,8 +50,8 @@
 //	worker-pid-unverified | supervisor              | after the start           | write               | not started, or codex front                 | agy
 //	conversation-id       | supervisor              | when the worker says it   | replace             | not said, or not yet                        | agy
 //	worker-exit           | supervisor or keeper    | when the end is seen      | write               | not ended, or not seen                      | 1.0
-//	spare-result          | supervisor or keeper    | at the end                | replace             | the result path took it                     | 1.0
-//	outcome.json          | supervisor or keeper    | last of all               | publish, synced     | running, lost, or older version             | 1.0
+//	spare-result          | whoever concludes       | at the end                | replace             | the result path took it                     | 1.0
+//	outcome.json          | whoever concludes       | last of all               | publish, synced     | running, lost, or older version             | 1.0
 //	reap-reason           | old watchdog            | before its kill           | write               | not reaped by it                            | ps1
 //	reap.cmd              | old watchdog            | before its kill           | write               | not reaped by it                            | ps1
 //	run-task.cmd          | old front               | while it ran              | write, removed      | the usual case                              | ps1
