@@ -344,7 +344,7 @@ func (e *ending) remember(n node) bool {
 
 // spares reports whether p is spared, asking if that is not known.
 func (e *ending) spares(p int) bool {
-	if e.o.Spare == nil {
+	if e.o.Spare == nil || p == e.leader {
 		return false
 	}
 	f := look(p)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,6 +21,9 @@ type platform struct {
 	ending sync.Mutex // held by End
 	ended  bool
 	proof  Proof
+
+	killing atomic.Bool  // End has begun to kill
+	late    atomic.Int64 // what the waiting thread took then that had died of it
 
 	taking sync.Mutex // held to signal the leader's group, and to free its number
 	taken  bool
@@ -110,7 +114,9 @@ func (g *Group) watch() {
 			g.exit = s.exit()
 			return
 		}
-		take(int(s.pid))
+		if x, ok := take(int(s.pid)); ok && x.Signal == int(unix.SIGKILL) && g.killing.Load() {
+			g.late.Add(1)
+		}
 	}
 }
 
@@ -144,6 +150,7 @@ func (g *Group) end(o EndOptions) Proof {
 	lives := !closed(g.done)
 	s.survey(g.id.PID)
 	if lives || !o.Keep {
+		g.killing.Store(true)
 		g.signal(unix.SIGKILL)
 	}
 	if lives {
@@ -159,6 +166,7 @@ func (g *Group) end(o EndOptions) Proof {
 			return s.proof
 		}
 	}
+	s.killed = int(g.late.Load())
 	g.taking.Lock()
 	g.taken = true
 	take(g.id.PID)
