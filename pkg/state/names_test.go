@@ -10,6 +10,9 @@ import (
 )
 
 func TestBase(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the paths of this table are those of unix")
+	}
 	cwd, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
@@ -42,12 +45,17 @@ func TestCwdHash(t *testing.T) {
 		t.Errorf("CwdHash(/usr) = %s", got)
 	}
 	dir := t.TempDir()
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	if CwdHash(dir) != CwdHash(link) || CwdHash(dir) != CwdHash(dir+"/.") {
+	if CwdHash(dir) != CwdHash(dir+"/.") {
 		t.Error("one directory has several hashes")
+	}
+	if runtime.GOOS != "windows" { // making a link takes a privilege there
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		if CwdHash(dir) != CwdHash(link) {
+			t.Error("a link to a directory has another hash")
+		}
 	}
 	if got := CwdHash(filepath.Join(dir, "gone")); !isHex(got, hashLen) {
 		t.Errorf("hash of a missing directory: %q", got)
