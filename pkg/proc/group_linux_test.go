@@ -20,8 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootOnly are helpers whose only tests skip without root.
-var rootOnly = []string{"root"}
+func init() { rootOnly = append(rootOnly, "root") }
 
 const nobody = 65534
 

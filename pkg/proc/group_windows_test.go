@@ -17,9 +17,6 @@ import (
 	"github.com/prun-suite/prun/pkg/pid"
 )
 
-// rootOnly are helpers whose only tests skip without privilege.
-var rootOnly = []string{}
-
 var _ = helper("family", func(args []string) int {
 	// Starts a child that starts nothing, writes both identities, and lives
 	// on, or ends with a code when told.

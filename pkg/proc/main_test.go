@@ -23,6 +23,7 @@ var (
 	usedLock sync.Mutex
 	used     = map[string]bool{}
 	atEnd    []func()
+	rootOnly []string // helpers whose only tests skip without root
 )
 
 func helper(name string, run func(args []string) int) bool {
