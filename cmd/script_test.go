@@ -156,6 +156,10 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SYSPATH", withoutSuite(e.Getenv("PATH")))
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("SYSPATH"))
 			e.Setenv("BIN", bin)
+			// What the user's programs share across directories (slots): one place a story.
+			e.Setenv("PRUN_USER_DIR", filepath.Join(e.WorkDir, ".user"))
+			// A program built with the race detector sleeps a second at its end.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Setenv("ROOT", root)
 			e.Setenv("SHIMS", filepath.Join(root, "shims"))
 			e.Setenv("GIT_CONFIG_NOSYSTEM", "1")

@@ -32,6 +32,11 @@ type watchOptions struct {
 	run func(*Env) error
 }
 
+func (o *watchOptions) show() string {
+	return fmt.Sprintf("%s %s %d %s %s %v %t %d %v", o.StallAfter, o.Poll, o.Count, o.Mode, o.Model, o.AddDir, o.JSON, o.Thinking,
+		o.Positional.Files)
+}
+
 func (o *watchOptions) Run(_ context.Context, env *Env) error {
 	o.ran, o.env = true, env
 	if o.run != nil {
@@ -61,7 +66,7 @@ func TestOptionForms(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		want string // as show prints it
+		want string // what show says
 	}{
 		{"defaults", nil, "600 15 3 plan  [] false -1 []"},
 		{"joined", []string{"--stall-after=5", "--mode=accept-edits"}, "5 15 3 accept-edits  [] false -1 []"},
@@ -95,10 +100,8 @@ func TestOptionForms(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := &watchOptions{}
 			got := execute(watchTool, o, nil, c.args...)
-			show := fmt.Sprintf("%s %s %d %s %s %v %t %d %v", o.StallAfter, o.Poll, o.Count, o.Mode, o.Model,
-				o.AddDir, o.JSON, o.Thinking, o.Positional.Files)
-			if got.status != 0 || show != c.want || got.errors != "" {
-				t.Errorf("%q:\n got %d %s %s\nwant 0 %s", c.args, got.status, show, got.errors, c.want)
+			if got.status != 0 || o.show() != c.want || got.errors != "" {
+				t.Errorf("%q:\n got %d %s %s\nwant 0 %s", c.args, got.status, o.show(), got.errors, c.want)
 			}
 		})
 	}
@@ -266,6 +269,62 @@ func FuzzSeconds(f *testing.F) {
 			t.Errorf("%q: %v", text, s.Duration())
 		}
 	})
+}
+
+// FuzzArguments: no words make a tool crash, and what it accepts it accepts again
+// in the canonical form, with the same meaning.
+func FuzzArguments(f *testing.F) {
+	for _, s := range []string{"--st|5|f", "--|--json", "-jn4|-m|plan", "--thinking|-7", "-- a|--m=plan", "--model|--", "--=x|-|-é", "--color=never|-5", "--model=\"x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, joined string) {
+		args := strings.Split(joined, "|")
+		got := execute(watchTool, &watchOptions{}, nil, args...)
+		if got.status != 0 && got.status != 2 {
+			t.Fatalf("%q: %+v", args, got)
+		}
+		execute(herdTool(&verbOptions{}), &rootOptions{}, nil, args...)
+		first, second := &watchOptions{}, &watchOptions{}
+		w, err := newModel(&watchTool, first).rewrite(args)
+		if err != nil || w.action != "" {
+			return
+		}
+		again := w.argv()
+		for _, o := range again {
+			if strings.Contains(o, `="`) {
+				return // quotes that are for go-flags alone
+			}
+		}
+		execute(watchTool, first, nil, args...)
+		execute(watchTool, second, nil, again...)
+		if first.show() != second.show() {
+			t.Fatalf("%q: %s\n%q: %s", args, first.show(), again, second.show())
+		}
+	})
+}
+
+// pointerOptions tell "not given" from "given as zero".
+type pointerOptions struct {
+	Stall *Seconds `long:"stall" description:"x"`
+	Count *int     `long:"count" description:"x"`
+}
+
+func (*pointerOptions) Run(context.Context, *Env) error { return nil }
+
+func TestPointers(t *testing.T) {
+	o := &pointerOptions{}
+	if got := execute(Tool{Name: "p"}, o, nil); got != (answer{}) || o.Stall != nil || o.Count != nil {
+		t.Errorf("%+v %+v", got, o)
+	}
+	if got := execute(Tool{Name: "p"}, o, nil, "--stall=0", "--count", "010"); got != (answer{}) || o.Stall.Raw() != "0" || *o.Count != 10 {
+		t.Errorf("%+v %+v", got, o)
+	}
+	if got := execute(Tool{Name: "p"}, o, nil, "--stall=x"); got.status != 2 {
+		t.Errorf("%+v", got)
+	}
+	if got := execute(Tool{Name: "p"}, o, nil, "--help"); !strings.Contains(got.out, "--stall SECONDS") || !strings.Contains(got.out, "--count N") {
+		t.Errorf("%s", got.out)
+	}
 }
 
 // verbOptions belong to one verb of herdTool.

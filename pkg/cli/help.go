@@ -22,14 +22,14 @@ func (m *model) writeHelp(out io.Writer, name string, v *verb) error {
 		b.WriteString("\nCommands:\n")
 		for _, c := range m.verbs {
 			if !c.decl.Hidden {
-				entry(&b, c.name, c.decl.Summary)
+				entry(&b, c.name, sentence(capital(c.decl.Summary)))
 			}
 		}
 	}
 	if described(v.args) {
 		b.WriteString("\nArguments:\n")
 		for _, a := range v.args {
-			entry(&b, a.name, a.text)
+			entry(&b, a.name, sentence(capital(a.text)))
 		}
 	}
 	writeGroups(&b, visible(v.options), "Options")
@@ -88,7 +88,7 @@ func writeGroups(b *strings.Builder, options []*option, title string) {
 
 // sentences is the description of an option with its choices, default and variable.
 func (o *option) sentences() string {
-	text := sentence(o.Description)
+	text := sentence(capital(o.Description))
 	if o.many {
 		text += " May be repeated."
 	}

@@ -56,7 +56,7 @@ func writeManual(out io.Writer, tool *Tool, options Runner) error {
 		p.macro("Bl", "-tag", "-width", "Ds")
 		for _, f := range tool.Files {
 			p.item("Pa", f.Path)
-			p.text(f.Text)
+			p.text(sentence(capital(f.Text)))
 		}
 		p.macro("El")
 	}
@@ -192,7 +192,7 @@ func (p *page) arguments(args []argument) {
 	p.macro("Bl", "-tag", "-width", "Ds")
 	for _, a := range args {
 		p.item("Ar", a.name)
-		text := sentence(a.text)
+		text := sentence(capital(a.text))
 		if len(a.choices) > 0 {
 			text += " One of " + alternatives(a.choices) + "."
 		}
@@ -255,7 +255,7 @@ func (p *page) environment(m *model) {
 	p.macro("Bl", "-tag", "-width", "Ds")
 	for _, e := range entries {
 		p.item("Ev", e.Name)
-		text := sentence(e.Text)
+		text := sentence(capital(e.Text))
 		if e.Default != "" {
 			text += " Default: " + e.Default + "."
 		}

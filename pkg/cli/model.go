@@ -75,6 +75,9 @@ func newModel(tool *Tool, options Runner) *model {
 	must(tool, err)
 	m.shared = m.collect(g, nil)
 	for _, c := range tool.Commands {
+		if c.Options == nil {
+			panic(fmt.Sprintf("command %s of %s has no Options", c.Name, tool.Name))
+		}
 		cmd, err := m.parser.AddCommand(c.Name, c.Summary, c.Description, c.Options)
 		must(tool, err)
 		m.verbs = append(m.verbs, &verb{name: c.Name, decl: c, runner: c.Options,
