@@ -377,12 +377,15 @@ func (g *Group) end(o EndOptions) Proof {
 	default:
 	}
 	p := Proof{Containment: Job}
+	hosts := 0
 	others := func() []int {
 		var list []int
-		p.Spared = nil
+		p.Spared, hosts = nil, 0
 		for _, m := range members(g.job) {
 			switch {
 			case m == g.id.PID:
+			case consoleHost(m):
+				hosts++
 			case o.Spare != nil && o.Spare(m):
 				p.Spared = append(p.Spared, m)
 			default:
@@ -398,11 +401,11 @@ func (g *Group) end(o EndOptions) Proof {
 	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		left := others()
 		n, err := active(g.job)
-		if err == nil && (n == 0 || n == len(p.Spared) && len(left) == 0) {
+		if err == nil && (n == 0 || n == len(p.Spared)+hosts && len(p.Spared) > 0) {
 			p.Empty = true
 			break
 		}
-		if o.Keep {
+		if o.Keep && len(left)+len(p.Spared) > 0 {
 			p.Remaining, p.Note = left, "left alive as asked"
 			break
 		}
@@ -443,6 +446,22 @@ func (g *Group) end(o EndOptions) Proof {
 	windows.CloseHandle(g.pin)
 	g.proof = p
 	return p
+}
+
+// consoleHost reports whether p is the system's host of a console without a
+// window, which comes and goes with the programs in it.
+func consoleHost(p int) bool {
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(p))
+	if err != nil {
+		return false
+	}
+	defer windows.CloseHandle(h)
+	name := make([]uint16, windows.MAX_LONG_PATH)
+	n := uint32(len(name))
+	if windows.QueryFullProcessImageName(h, 0, &name[0], &n) != nil {
+		return false
+	}
+	return strings.EqualFold(filepath.Base(windows.UTF16ToString(name[:n])), "conhost.exe")
 }
 
 // terminate ends processes of the job one by one.

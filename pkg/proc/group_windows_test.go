@@ -63,7 +63,7 @@ func dead(t *testing.T, ids ...pid.ID) {
 
 func TestEndKillsTheGrandchild(t *testing.T) {
 	for _, code := range []string{"", "7"} {
-		file := filepath.Join(t.TempDir(), "ids")
+		file := filepath.Join(sharedDir(t), "ids")
 		g, err := Start(Spec{Path: self(), Args: []string{"family", file, code}, Env: helperEnv("family")})
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestEndKillsTheGrandchild(t *testing.T) {
 
 func TestKeepAndSpare(t *testing.T) {
 	for _, o := range []EndOptions{{Keep: true}, {Spare: func(int) bool { return true }}} {
-		file := filepath.Join(t.TempDir(), "ids")
+		file := filepath.Join(sharedDir(t), "ids")
 		g, err := Start(Spec{Path: self(), Args: []string{"family", file, "3"}, Env: helperEnv("family")})
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ var _ = helper("boss", func(args []string) int {
 
 // The closing job is what ends the tree of a supervisor that was killed.
 func TestTreeEndsWithItsSupervisor(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "ids")
+	file := filepath.Join(sharedDir(t), "ids")
 	c := helperCommand("boss", file)
 	helperEnv("family")
 	if err := c.Start(); err != nil {
@@ -169,8 +169,8 @@ var _ = helper("asking", func(args []string) int {
 
 func TestSignalFromADetachedSupervisor(t *testing.T) {
 	helperEnv("polite")
-	file := filepath.Join(t.TempDir(), "ids")
-	c, err := Detach(DetachSpec{Path: self(), Args: []string{"asking", file}, Env: helperEnv("asking"), NewSession: true})
+	file := filepath.Join(sharedDir(t), "ids")
+	c, err := Detach(DetachSpec{Path: self(), Args: []string{"asking", file}, Env: helperEnv("asking"), NewSession: true, Files: []*os.File{nil,os.Stdout,os.Stderr}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestSignalFromADetachedSupervisor(t *testing.T) {
 }
 
 func TestDetachMapsFiles(t *testing.T) {
-	dir := t.TempDir()
+	dir := sharedDir(t)
 	in, err := os.Create(filepath.Join(dir, "in"))
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestDetachMapsFiles(t *testing.T) {
 }
 
 func TestStartErrors(t *testing.T) {
-	dir := t.TempDir()
+	dir := sharedDir(t)
 	text := filepath.Join(dir, "text.exe")
 	os.WriteFile(text, []byte("no program"), 0o666)
 	for name, status := range map[string]int{filepath.Join(dir, "nothing"): 127, "no-such-program": 127, "": 127, text: 126, dir: 126} {
