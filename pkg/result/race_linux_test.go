@@ -119,7 +119,7 @@ func TestRacePublication(t *testing.T) {
 	for _, w := range writers {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			// A fourth of the rounds on a disk; the others do not wait for one.
+			// A tenth of the rounds on a disk; the others do not wait for one.
 			disk, memory := tempDir(t), tempDir(t)
 			if dir, err := os.MkdirTemp("/dev/shm", "result"); err == nil {
 				memory = dir
@@ -128,7 +128,7 @@ func TestRacePublication(t *testing.T) {
 			var outcomes = map[string]int{}
 			for round := range *rounds {
 				dir := memory
-				if round/6%4 == 0 { // six: raceRound's cases
+				if round/6%10 == 0 { // six: raceRound's cases
 					dir = disk
 				}
 				raceRound(t, w, dir, round, outcomes)
