@@ -218,7 +218,7 @@ func (nb *newborn) abandon(dir string) {
 		_ = nb.lock.Unlock()
 	}
 	if nb.claim != nil {
-		_ = nb.claim.Unlock()
+		_ = state.ReleaseClaim(nb.claim)
 	}
 }
 

@@ -182,6 +182,10 @@ func (s *supervisor) live() int {
 	if err != nil {
 		s.note(err.Error())
 	}
+	if nb.claim != nil {
+		// Freed by the kernel in any case; this also removes its file.
+		_ = state.ReleaseClaim(nb.claim)
+	}
 	at(partySupervisor, "C9")
 	s.say(message{Kind: kindEnd, Outcome: &outcome})
 	if errors.Is(err, errUnrecorded) {
