@@ -89,7 +89,7 @@ func writeGroups(b *strings.Builder, options []*option, title string) {
 // sentences is the description of an option with its choices, default and variable.
 func (o *option) sentences() string {
 	text := sentence(capital(o.Description))
-	if o.many {
+	if o.many && !strings.Contains(o.Description, "repeat") {
 		text += " May be repeated."
 	}
 	if len(o.Choices) > 0 {
