@@ -71,6 +71,14 @@ type Turn struct {
 	NoNetwork bool
 	// LastMessageFile is codex's -o (DoorFanout).
 	LastMessageFile string
+	// PromptFile is the file that a backend reads its prompt from, when it takes it by name; empty means the unit's
+	// own.
+	PromptFile string
+	// SessionDir is where a client keeps its sessions, when it is told; empty means a directory of the unit.
+	SessionDir string
+	// ClientVersion is what the client calls itself, when the caller found out; a backend speaks an older client's
+	// dialect by it.
+	ClientVersion string
 }
 
 // door returns the door, with the default applied.

@@ -138,47 +138,14 @@ func (codex) Judge(t Turn, tr *Transcript, x Ending) Verdict {
 	v := byExit(x, "codex", tr.LastErrorLine)
 	streams := t.door() != DoorDispatch
 	if streams {
-		v = judgeCodexEvents(tr, x)
+		// An item or a line of type error decides nothing: both occur in runs that succeed.
+		v = judgeStream("codex", tr, x)
 	}
 	v.BackendFailed = !v.OK
-	if t.Resume != "" {
-		if other, moved := elsewhere(t.Resume, tr); moved {
-			v.Notes = append(v.Notes, "the reply belongs to session "+other)
-			if v.OK {
-				v.OK, v.ExitStatus = false, statusJudgedFailed
-				v.Reason = fmt.Sprintf("codex was to resume session %s and started %s", t.Resume, other)
-			}
-		} else if v.OK && len(tr.Sessions) == 0 {
-			v.Notes = append(v.Notes, "codex named no session, so the resume is not confirmed")
-		}
-	}
+	compareSession("codex", t, tr, &v)
 	v.Notes = append(tr.Notes[:len(tr.Notes):len(tr.Notes)], v.Notes...)
 	if streams && (v.OK || x.WorkerResult) {
 		v.Response = answer(tr.Response)
-	}
-	return v
-}
-
-// judgeCodexEvents: success is status 0 and a last terminal event turn.completed. An item or a line of type error
-// decides nothing: both occur in runs that succeed.
-func judgeCodexEvents(tr *Transcript, x Ending) Verdict {
-	v := Verdict{OK: x.clean() && tr.Terminal && !tr.Failed, ExitStatus: x.exitStatus()}
-	switch {
-	case v.OK:
-	case x.Signal != 0:
-		v.Reason = x.describe("codex")
-	case tr.Failed:
-		v.Reason = first(short(tr.Error), "codex reported a failed turn without a reason")
-	case x.Code != 0:
-		v.Reason = first(short(tr.Error), tr.LastErrorLine, x.describe("codex"))
-	case x.WorkerResult:
-		v.OK = true
-		v.Notes = append(v.Notes, "codex exited 0 without a final event; the worker's own result stands")
-	default:
-		v.Reason = first(short(tr.Error), "codex exited 0 without a final event")
-	}
-	if !v.OK && v.ExitStatus == 0 {
-		v.ExitStatus = statusJudgedFailed
 	}
 	return v
 }

@@ -37,9 +37,12 @@ type Transcript struct {
 	Failed bool
 	// Terminal: a terminal event was seen.
 	Terminal bool
-	Usage    Usage
-	Denied   []string // actions that the client refused
-	Notes    []string // remarks for the outcome, bounded
+	// Open counts the tasks that the client keeps running in the background; while there are any, a terminal event
+	// is not the last one.
+	Open   int `json:",omitempty"`
+	Usage  Usage
+	Denied []string // actions that the client refused
+	Notes  []string // remarks for the outcome, bounded
 	// LastErrorLine is the last line of text that the client marked as an error.
 	LastErrorLine string
 	// Partial holds the client's words when it said that its answer was cut short.

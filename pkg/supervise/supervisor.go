@@ -288,7 +288,7 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		size: func() int64 {
 			return r.Look(lookBudget) + s.record.Evidence(nb.unit, &s.launch)
 		},
-		final:     func() bool { return r.Transcript().Terminal },
+		final:     func() bool { tr := r.Transcript(); return tr.Terminal && tr.Open == 0 },
 		stopCause: func(sig int) state.Cause { return s.record.StopCause(nb.unit, sig) },
 		ended: func(x proc.Exit) {
 			at(partySupervisor, "C0")
