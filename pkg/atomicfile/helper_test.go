@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -26,12 +27,14 @@ var helpers = map[string]func(args []string){
 		}
 	},
 	"hold-lock": func(args []string) {
-		if _, err := TryLock(args[0]); err != nil {
+		l, err := TryLock(args[0])
+		if err != nil {
 			fmt.Println("error:", err)
 			os.Exit(1)
 		}
 		fmt.Println("ready")
 		io.Copy(io.Discard, os.Stdin)
+		runtime.KeepAlive(l)
 	},
 	"sit": func([]string) {
 		fmt.Println("ready")

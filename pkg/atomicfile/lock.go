@@ -17,7 +17,8 @@ import (
 // Linux uses open-file-description locks, macOS flock, Windows LockFileEx.
 // On the first two the lock belongs to the open file: a descriptor handed to
 // another process, even one still in flight in a socket, keeps it. No child
-// inherits it (close-on-exec).
+// inherits it (close-on-exec). A Lock that nothing refers to any more is closed by
+// the garbage collector like every file: whoever holds one for life keeps it.
 type Lock struct{ f *os.File }
 
 // TryLock takes the lock on name, creating the file (0600) when there is none.
