@@ -48,6 +48,7 @@
 //	tail.stderr-tmp       | worker, else front      | from its start            | append              | shares the tail, or not started             | agy
 //	worker.json           | supervisor              | after the start           | replace             | not started, or older version               | 1.0
 //	worker-pid-unverified | supervisor              | after the start           | write               | not started, or codex front                 | agy
+//	detached              | keeper of an inner unit | when that unit detaches   | lock, held for life | no unit detached from inside this one       | 1.0
 //	conversation-id       | supervisor              | when the worker says it   | replace             | not said, or not yet                        | agy
 //	worker-exit           | supervisor or keeper    | when the end is seen      | write               | not ended, or not seen                      | 1.0
 //	spare-result          | whoever concludes       | at the end                | replace             | the result path took it                     | 1.0

@@ -81,6 +81,9 @@ const (
 	DirWork = "work"
 	// DirClone is the clone of a unit that was given a repository.
 	DirClone = "clone"
+	// DirDetached holds one locked entry for every unit that was started from
+	// inside this one and detached from it, named by its keeper's number.
+	DirDetached = "detached"
 )
 
 const (
