@@ -1,4 +1,4 @@
-# Targets: make help. Needs go, make, sh and coreutils; dist also tar.
+# Targets: make help. Needs go, make, git, sh, coreutils; dist also tar. ALL is what has files for GOOS (./... leaves testdata out).
 GO ?= go
 PREFIX ?= /usr/local
 FUZZTIME ?= 20s
@@ -10,7 +10,7 @@ BUILD := CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath
 CCOMP := $(firstword $(foreach c,gcc clang cc,$(shell command -v $(c) 2>/dev/null)))
 RACE := $(if $(CCOMP),CGO_ENABLED=1,CGO_ENABLED=0)
 LIB = $(DESTDIR)$(PREFIX)
-ALL := ./... $(addprefix ./,$(patsubst %/,%,$(sort $(dir $(wildcard testdata/*/*.go)))))
+ALL = $$($(GO) list -e -tags $(TAGS) -f '{{if or .GoFiles .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... $(addprefix ./,$(patsubst %/,%,$(sort $(dir $(wildcard testdata/*/*.go))))))
 ifeq ($(HOME),)
 export GOCACHE ?= $(CURDIR)/build/gocache
 export GOPATH ?= $(CURDIR)/build/gopath
@@ -28,7 +28,7 @@ test:
 	$(RACE) PRUN_TEST_UNMET="$(CURDIR)/build/unmet" $(GO) test $(if $(CCOMP),-race) -tags $(TAGS) -count=1 $(TESTFLAGS) $(ALL); \
 	  s=$$?; if [ -s build/unmet ]; then cat build/unmet; fi; exit $$s
 vet:
-	for os in linux windows darwin; do CGO_ENABLED=0 GOOS=$$os $(GO) vet -tags $(TAGS) $(ALL) || exit 1; done
+	for os in linux windows darwin; do export GOOS=$$os CGO_ENABLED=0; $(GO) vet -tags $(TAGS) $(ALL) || exit 1; done
 man: build
 	for t in $(TOOLS); do bin/$$t$(EXE) __man >build/$$t.1 && mv build/$$t.1 man/$$t.1 || exit 1; done
 completions: build
