@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -182,6 +183,9 @@ func (s *supervisor) live() int {
 	if err != nil {
 		s.note(err.Error())
 	}
+	// The collector closes a file that nobody can reach any more, and with it
+	// the lock would go.
+	runtime.KeepAlive(nb.lock)
 	if nb.claim != nil {
 		// Freed by the kernel in any case; this also removes its file.
 		_ = state.ReleaseClaim(nb.claim)
