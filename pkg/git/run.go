@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,8 @@ type caller struct {
 	path     string   // of the git executable
 	env      []string // hygienic; the user's configuration applies
 	deadline time.Time
-	neutral  string // configuration file that stands in for the user's and the system's
+	neutral  string   // configuration file that stands in for the user's and the system's
+	settings []string // beside always
 }
 
 // newCaller finds git and prepares the environment. env nil means this
@@ -144,7 +146,7 @@ func (c *caller) run(ctx context.Context, dir string, env, args []string) (proc.
 	}
 	result, err := proc.Run(ctx, proc.RunSpec{
 		Path:      c.path,
-		Args:      append(append([]string{"git"}, always...), args...),
+		Args:      slices.Concat([]string{"git"}, always, c.settings, args),
 		Env:       env,
 		Dir:       dir,
 		Limit:     left,
