@@ -5,6 +5,7 @@ import (
 	"math/rand"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,33 +147,50 @@ func TestAllKilled(t *testing.T) {
 	})
 }
 
-// Any of the three, or several, are killed at a random moment.
+// Each party, and every set of them, is killed at a random moment; the front
+// door is also told to stop at one. The rounds of one kind run beside each other.
 func TestRandomKills(t *testing.T) {
 	seed := time.Now().UnixNano()
-	t.Logf("seed %d", seed)
+	if s := os.Getenv("PRUN_TEST_SEED"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			t.Fatalf("PRUN_TEST_SEED: %v", err)
+		}
+		seed = n
+	}
+	t.Logf("PRUN_TEST_SEED=%d", seed)
 	rnd := rand.New(rand.NewSource(seed))
 	modes(t, func(t *testing.T, env []string) {
-		for round := range rounds(t, 20) {
-			victims := 1 + rnd.Intn(7)
-			delay := time.Duration(rnd.Intn(90_000)) * time.Microsecond
-			kind := rnd.Intn(3)
-			script := escapee + []string{
-				`sleep 0.05; echo '# u result' >"$PRUN_RESULT_FILE"; exit 0`,
-				`sleep 0.05; exit 3`,
-				`: >"$PRUN_RESULT_FILE"; sleep 0.05; exit 0`,
-			}[kind]
-			ok := t.Run(fmt.Sprintf("%d-victims%d-kind%d-%v", round, victims, kind, delay), func(t *testing.T) {
-				u := begin(t, env, nil, script)
-				time.Sleep(delay)
-				killParties(u, victims)
-				u.settled(victims == 7 || victims == 6, kind)
-			})
-			if !ok {
-				t.Fatalf("seed %d", seed)
+		for victims, name := range []string{
+			"front-told", "front", "keeper", "front-keeper", "supervisor", "front-supervisor", "keeper-supervisor", "all",
+		} {
+			for round := range rounds(t, 20) {
+				delay := time.Duration(rnd.Intn(90_000)) * time.Microsecond
+				kind := rnd.Intn(3)
+				script := escapee + []string{
+					`sleep 0.05; echo '# u result' >"$PRUN_RESULT_FILE"; exit 0`,
+					`sleep 0.05; exit 3`,
+					`: >"$PRUN_RESULT_FILE"; sleep 0.05; exit 0`,
+				}[kind]
+				t.Run(fmt.Sprintf("%s-%d-kind%d-%v", name, round, kind, delay), func(t *testing.T) {
+					t.Parallel()
+					u := begin(t, env, nil, script)
+					pause(delay)
+					if victims == 0 {
+						u.cmd.Process.Signal(syscall.SIGTERM)
+						u.wait()
+					} else {
+						killParties(u, victims)
+					}
+					u.settled(victims&6 == 6, kind)
+				})
 			}
 		}
 	})
 }
+
+// pause lets a random moment come; nothing is waited for.
+func pause(d time.Duration) { <-time.After(d) }
 
 // killParties kills the front door (1), the keeper (2) and the supervisor (4).
 func killParties(u *unitRun, victims int) {
