@@ -897,6 +897,9 @@ var _ = helper("keep", func(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if !comes(func() bool { return exists(args[2]) }) {
+		return 1
+	}
 	c, err := Detach(DetachSpec{Path: self(), Env: otherwise("supervise"), Files: []*os.File{os.Stdin, nil, os.Stderr}, NewSession: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -945,7 +948,7 @@ while [ $(cat $PIDS 2>/dev/null | wc -l) -lt 2 ]; do :; done; >$READY; while :; 
 			}
 			path = mine + "/" + p.Leaf
 		}
-		c := exec.Command(testBinary(t, w.uid), dir+"/supervisor", path)
+		c := exec.Command(testBinary(t, w.uid), dir+"/supervisor", path, dir+"/go")
 		c.Env = helperEnv("keep")
 		c.SysProcAttr = &syscall.SysProcAttr{}
 		if w.uid != os.Geteuid() {
@@ -966,8 +969,10 @@ while [ $(cat $PIDS 2>/dev/null | wc -l) -lt 2 ]; do :; done; >$READY; while :; 
 				t.Fatal(err)
 			}
 		}
-		// The keeper must be where it belongs before it starts a supervisor,
-		// which reads its plan only then.
+		// The keeper must be where it belongs before it starts a supervisor.
+		if err := os.WriteFile(dir+"/go", nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
 		json.NewEncoder(in).Encode(p)
 		in.Close()
 		until(t, "the worker is ready", func() bool { return exists(dir+"/ready") && exists(dir+"/worker") && exists(dir+"/supervisor") })

@@ -170,7 +170,7 @@ var _ = helper("asking", func(args []string) int {
 func TestSignalFromADetachedSupervisor(t *testing.T) {
 	helperEnv("polite")
 	file := filepath.Join(sharedDir(t), "ids")
-	c, err := Detach(DetachSpec{Path: self(), Args: []string{"asking", file}, Env: helperEnv("asking"), NewSession: true, Files: []*os.File{nil,os.Stdout,os.Stderr}})
+	c, err := Detach(DetachSpec{Path: self(), Args: []string{"asking", file}, Env: helperEnv("asking"), NewSession: true, Files: []*os.File{nil, os.Stdout, os.Stderr}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -318,7 +318,9 @@ type RunResult struct {
 // is left of its tree is killed, so a child that holds a pipe delays nothing.
 // The error is a [*StartError], [ErrBusy] while a Group is live, or ctx's; a
 // bad exit and a passed limit are results, not errors. Several may run at the
-// same time, also in a process that is a subreaper.
+// same time, also in a process that is a subreaper; on Linux Run makes this
+// process one. Without a Leaf, a process that has left the session, lost its
+// parent and cleared its environment before the command ended is not found.
 func Run(ctx context.Context, s RunSpec) (RunResult, error) { return run(ctx, s) }
 
 // Leaf is a cgroup of ours, made for one tree. It is nil-safe nowhere and

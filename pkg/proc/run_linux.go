@@ -69,6 +69,12 @@ func (t *short) ended() <-chan struct{} { return t.done }
 func (t *short) finish(bound time.Duration) (Exit, []int) {
 	defer table.RUnlock()
 	deadline := time.Now().Add(bound)
+	// Before the first signal: a child that has left the session and cleared its
+	// environment is known by its parent alone.
+	descend([]int{t.pid}, func(n node) bool {
+		t.seen[n.pid] = look(n.pid).start
+		return true
+	})
 	var left []int
 	pause := 50 * time.Microsecond
 	for clean := 0; ; {
