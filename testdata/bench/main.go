@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command bench measures what the suite promises about time and memory and
 // prints one table: the bound, what was measured here and now, and how much of
 // the bound that is. It judges nothing by its exit status: a number on a busy
