@@ -271,19 +271,19 @@ func (e *ending) killLeaf(keep bool) {
 // reports whether there was any.
 func (e *ending) killMembers() bool {
 	list, _ := e.leaf.members()
-	any := false
+	found := false
 	for _, p := range list {
 		if e.isSpared(p) || p <= 1 || p == os.Getpid() {
 			continue
 		}
 		n, ok := grip(p, func(f facts) bool { return !f.ended() && e.leaf.holds(p) })
 		if ok {
-			any = true
+			found = true
 			n.kill()
 			n.close()
 		}
 	}
-	return any
+	return found
 }
 
 // removeLeaf removes the leaf, which proves it empty. With spared processes in

@@ -44,7 +44,8 @@ type plan struct {
 	BadLeaf  bool // remove the leaf before the start
 	Uid      int
 	Env      []string
-	Watchdog bool // start nothing: be killed while the worker lives
+	Gate     string // wait for this file before the end
+	Watchdog bool   // start nothing: be killed while the worker lives
 }
 
 // report is what the supervisor says of it.
@@ -120,6 +121,10 @@ func supervise(p plan) (r report) {
 	if p.Stopped && !comes(func() bool { yes, _ := pid.Stopped(g.ID().PID); return yes }) {
 		g.End(EndOptions{})
 		return fail(errors.New("the worker did not stop"))
+	}
+	if p.Gate != "" && !comes(func() bool { return exists(p.Gate) }) {
+		g.End(EndOptions{})
+		return fail(errors.New("the gate did not open"))
 	}
 	for _, sig := range p.Signals {
 		if err := g.Signal(syscall.Signal(sig)); err != nil {
@@ -510,9 +515,6 @@ for i in 1 2 3 4; do sh run & done; >$READY; sleep 1000`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, w way) {
-				if name == "sessions" && !w.leaf && w.uid != 0 {
-					t.Skip("without privilege and cgroup a storm of sessions may outrun the sweep")
-				}
 				p := plan{Dir: sharedDir(t), Ready: true, Script: script}
 				r := carry(t, w, p, limited(t, 250))
 				t.Logf("ended in %v", r.EndTook)
@@ -642,6 +644,81 @@ func TestSetuidChild(t *testing.T) {
 				syscall.Kill(p, syscall.SIGKILL)
 			}
 		})
+	}
+}
+
+// A process in state D cannot be ended by anybody; a frozen one of cgroup v1
+// stands in for it. The end is bounded, and says what it could not end.
+func TestUnkillable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: freezes a process")
+	}
+	var fst unix.Statfs_t
+	base := "/sys/fs/cgroup/freezer"
+	if unix.Statfs(base, &fst) != nil || fst.Type != unix.CGROUP_SUPER_MAGIC {
+		t.Skip("needs the freezer of cgroup v1")
+	}
+	for _, w := range ways(t) {
+		for _, who := range []string{"leader", "child"} {
+			t.Run(w.name+"/"+who, func(t *testing.T) {
+				dir := sharedDir(t)
+				ice := fmt.Sprintf("%s/prun-test-%d-%d", base, os.Getpid(), time.Now().UnixNano())
+				if err := os.Mkdir(ice, 0o755); err != nil {
+					t.Skipf("needs the freezer of cgroup v1: %v", err)
+				}
+				thaw := func() { os.WriteFile(ice+"/freezer.state", []byte("THAWED"), 0) }
+				t.Cleanup(func() {
+					thaw()
+					until(t, ice+" goes", func() bool { return os.Remove(ice) == nil })
+				})
+				p := plan{Dir: dir, Ready: true, Bound: 500 * time.Millisecond, Script: `echo $$ >leader; setsid ` + child + ` & (setsid ` + child + ` &)
+while [ $(cat $PIDS 2>/dev/null | wc -l) -lt 2 ]; do :; done; >asked; while [ ! -e go ]; do sleep 0.01; done; >$READY; exec sleep 1000`}
+				frozen := make(chan int, 1)
+				go func() {
+					defer close(frozen)
+					if !comes(func() bool { return exists(dir + "/asked") }) {
+						return
+					}
+					n := listed(dir)[0]
+					if who == "leader" {
+						text, _ := os.ReadFile(dir + "/leader")
+						n, _ = pid.Parse(strings.TrimSpace(string(text)))
+						// It has to become ready before it freezes.
+						os.WriteFile(dir+"/go", nil, 0o666)
+						comes(func() bool { return exists(dir + "/ready") })
+					}
+					os.WriteFile(ice+"/cgroup.procs", []byte(strconv.Itoa(n)), 0)
+					os.WriteFile(ice+"/freezer.state", []byte("FROZEN"), 0)
+					comes(func() bool {
+						text, _ := os.ReadFile(ice + "/freezer.state")
+						return strings.HasPrefix(string(text), "FROZEN")
+					})
+					frozen <- n
+					os.WriteFile(dir+"/go", nil, 0o666)
+					os.WriteFile(dir+"/frozen", nil, 0o666)
+				}()
+				p.Gate = dir + "/frozen"
+				r := carry(t, w, p)
+				n := <-frozen
+				if r.Proof.Empty || r.Proof.Note == "" || !slices.Contains(r.Proof.Remaining, n) || r.LeafStays != w.leaf || r.EndTook > 3*time.Second {
+					t.Errorf("%+v after %v, leaf stays %v, want %d named", r.Proof, r.EndTook, r.LeafStays, n)
+				}
+				if who == "child" && len(r.Proof.Remaining) != 1 {
+					t.Errorf("remaining %v, want %d only", r.Proof.Remaining, n)
+				}
+				thaw()
+				until(t, "it dies at the thaw", func() bool { return look(n).ended() })
+				until(t, "all die", func() bool { return len(alive(t, dir)) == 0 })
+				if w.leaf {
+					l, err := OpenLeaf(r.Leaf, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer l.Close()
+					until(t, "the leaf goes", func() bool { return l.Remove() == nil })
+				}
+			})
+		}
 	}
 }
 

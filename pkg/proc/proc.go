@@ -258,7 +258,8 @@ type DetachSpec struct {
 }
 
 // Detach starts a process that this one does not own: it is not contained and
-// not ended with us. The error is a [*StartError], or [ErrBusy] while a Group
+// not ended with us. It begins with default signal dispositions and Files
+// alone; every other descriptor of ours is marked as closed at exec. The error is a [*StartError], or [ErrBusy] while a Group
 // is live.
 func Detach(s DetachSpec) (*Child, error) { return detach(s) }
 
