@@ -64,8 +64,9 @@ var afterChange = []time.Duration{10 * time.Millisecond, 60 * time.Millisecond}
 // Pool is the directory in which the workers are counted.
 type Pool struct {
 	dir string
-	// free reads the available memory; tests replace it.
-	free func() (int64, error)
+	// Tests replace these: what reads the available memory, and overtakeAfter.
+	free    func() (int64, error)
+	overdue time.Duration
 }
 
 // Open returns the pool in dir, which must exist and be private.
@@ -77,7 +78,7 @@ func Open(dir string) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open slots: %w", err)
 	}
-	return &Pool{dir: dir, free: FreeMemory}, nil
+	return &Pool{dir: dir, free: FreeMemory, overdue: overtakeAfter}, nil
 }
 
 // Request is who asks and on which terms.
@@ -246,8 +247,8 @@ type idler struct {
 }
 
 // overtaken: both are asked for, because our own looks can be seconds apart.
-func (i idler) overtaken(now time.Time) bool {
-	return i.looks >= 3 && now.Sub(i.since) >= overtakeAfter
+func (i idler) overtaken(now time.Time, overdue time.Duration) bool {
+	return i.looks >= 3 && now.Sub(i.since) >= overdue
 }
 
 func (c *caller) wait(ctx context.Context) (*Slot, error) {
@@ -353,7 +354,7 @@ func (c *caller) judge(v *view) (Position, bool) {
 		}
 		i.looks++
 		idlers[t.String()] = i
-		may = may && i.overtaken(now)
+		may = may && i.overtaken(now, c.pool.overdue)
 	}
 	c.idlers = idlers
 	return pos, may
