@@ -151,16 +151,17 @@ func (p *printer) outcome(o *state.Outcome) {
 		p.raw("null")
 		return
 	}
-	data, err := json.Marshal(o)
 	var b bytes.Buffer
-	if err == nil {
-		err = json.Indent(&b, data, strings.Repeat("  ", len(p.used)), "  ")
-	}
-	if err != nil {
-		p.raw("null")
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent(strings.Repeat("  ", len(p.used)), "  ")
+	if err := e.Encode(o); err != nil {
+		if p.err == nil {
+			p.err = fmt.Errorf("encode outcome: %w", err)
+		}
 		return
 	}
-	p.raw(ascii(b.String()))
+	p.raw(ascii(strings.TrimSuffix(b.String(), "\n")))
 }
 
 func (p *printer) summary(t totals) {
@@ -275,7 +276,7 @@ func quote(s string) string {
 	b.WriteByte('"')
 	for len(s) > 0 {
 		n := 0 // length of what is printed as it stands
-		for n < len(s) && s[n] >= ' ' && s[n] <= '~'+1 && s[n] != '"' && s[n] != '\\' {
+		for n < len(s) && s[n] >= ' ' && s[n] <= '~' && s[n] != '"' && s[n] != '\\' {
 			n++
 		}
 		b.WriteString(s[:n])

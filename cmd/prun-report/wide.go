@@ -136,7 +136,7 @@ func resultCell(r row) string {
 // could be recognised.
 func stateCell(r row) string {
 	switch {
-	case r.ahead != nil:
+	case r.ahead != nil && (r.identity == nil || r.identity.liveness == state.Running):
 		return fmt.Sprintf("queued(%d)", *r.ahead)
 	case r.identity != nil:
 		return r.identity.liveness.String()
