@@ -141,7 +141,7 @@ func (e *ending) list() {
 		if len(e.proof.Remaining) >= mostRemaining {
 			break
 		}
-		if !e.isSpared(p) && !look(p).ended() {
+		if !e.isSpared(p) && lives(p) {
 			e.remain(p)
 		}
 	}

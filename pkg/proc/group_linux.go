@@ -147,13 +147,13 @@ func (g *Group) end(o EndOptions) Proof {
 	s.proof.Containment = g.containment
 	defer func() { g.proof = s.proof }()
 
-	lives := !closed(g.done)
+	running := !closed(g.done)
 	s.survey(g.id.PID)
-	if lives || !o.Keep {
+	if running || !o.Keep {
 		g.killing.Store(true)
 		g.signal(unix.SIGKILL)
 	}
-	if lives {
+	if running {
 		defer raisePriority()()
 		s.killLeaf(o.Keep)
 		g.awaitKilled(s)

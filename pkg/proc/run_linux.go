@@ -133,9 +133,8 @@ func (t *short) finish(bound time.Duration) (Exit, []int) {
 func (t *short) round() []int {
 	var left []int
 	kill := func(n node) bool {
-		f := look(n.pid)
-		t.seen[n.pid] = f.start
-		if !f.ended() {
+		t.seen[n.pid] = look(n.pid).start
+		if !n.ended() {
 			left = append(left, n.pid)
 		}
 		n.kill()

@@ -138,6 +138,33 @@ func (n node) kill()       { unix.PidfdSendSignal(n.fd, unix.SIGKILL, nil, 0) }
 func (n node) alive() bool { return unix.PidfdSendSignal(n.fd, 0, nil, 0) != unix.ESRCH }
 func (n node) close()      { unix.Close(n.fd) }
 
+// ended reports that every thread has left. The state letter of /proc is that
+// of the first thread, which may be a zombie while others still run or die.
+func (n node) ended() bool {
+	p := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}}
+	for {
+		_, err := unix.Poll(p, 0)
+		switch err {
+		case nil:
+			return p[0].Revents&(unix.POLLIN|unix.POLLHUP) != 0
+		case unix.EINTR:
+		default:
+			return look(n.pid).ended()
+		}
+	}
+}
+
+// lives reports whether any thread of process p runs.
+func lives(p int) bool {
+	fd, err := unix.PidfdOpen(p, 0)
+	if err != nil {
+		return err != unix.ESRCH && !look(p).ended()
+	}
+	n := node{pid: p, fd: fd}
+	defer n.close()
+	return !n.ended()
+}
+
 // grip opens p and then asks whether it is the one that was meant. A number
 // that changes hands after the question is harmless: the descriptor does not.
 func grip(p int, meant func(facts) bool) (node, bool) {
