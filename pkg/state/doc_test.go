@@ -122,6 +122,9 @@ func TestManualRepeatsTheTable(t *testing.T) {
 // where a path is made, in the rooms that deal in units.
 func TestNamesAreNowhereElse(t *testing.T) {
 	names := fileNames(t)
+	// Package agent imports nothing of ours and has this one name as a default. It
+	// is looked up by its value, so the two cannot drift apart unseen.
+	excused := map[string]string{"pkg/agent/muse.go": FilePromptRelay}
 	for _, top := range []string{"pkg", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -141,7 +144,7 @@ func TestNamesAreNowhereElse(t *testing.T) {
 			}
 			units := strings.Contains(slash, "pkg/supervise/") || strings.Contains(slash, "cmd/prun-")
 			look(f, units, func(value string) {
-				if name, ok := names[value]; ok {
+				if name, ok := names[value]; ok && excused[strings.TrimPrefix(slash, "../../")] != value {
 					t.Errorf("%s spells %q, which is state.%s", slash, value, name)
 				}
 			})
