@@ -117,7 +117,7 @@ func Quote(s string) string {
 		case r >= 0x10000:
 			high, low := utf16.EncodeRune(r)
 			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		case r < ' ' || r > '~'+1:
+		case r < ' ' || r > '~':
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			b.WriteRune(r)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -79,7 +80,7 @@ func Take(ctx context.Context, r Request) (*Snapshot, error) {
 		return nil, fail(Source, "open the tail: %w", err)
 	}
 	defer source.Close()
-	t := &taking{root: root, dir: dir, name: r.Name, tail: tail, source: source}
+	t := &taking{root: root, dir: dir, name: r.Name, tail: tail, source: source, bytes: source}
 	return t.run(ctx)
 }
 
@@ -90,6 +91,7 @@ type taking struct {
 	name   string
 	tail   string
 	source *os.File
+	bytes  io.Reader // of source; tests change the file while it is read
 }
 
 func (t *taking) run(ctx context.Context) (*Snapshot, error) {
@@ -152,7 +154,7 @@ func (t *taking) create() (*os.File, string, error) {
 
 // fill builds the archive in f, reads it back and syncs it.
 func (t *taking) fill(ctx context.Context, f *os.File, at time.Time, size int64) (Manifest, error) {
-	m, err := build(ctx, f, t.source, size, func(copied int64, sum []byte) Manifest {
+	m, err := build(ctx, f, t.bytes, size, func(copied int64, sum []byte) Manifest {
 		return newManifest(t.tail, at, size, copied, sum)
 	})
 	if err != nil {
