@@ -171,8 +171,8 @@ func (r *reaping) run() Finding {
 	case r.leafGone:
 		return r.settle(proc.Proof{Containment: proc.Cgroup, Empty: true}, string(proc.Cgroup))
 	}
-	if _, err := os.Lstat(r.Unit.Path(state.FileTail)); r.worker == nil && errors.Is(err, fs.ErrNotExist) {
-		// The tail is made before the worker is started.
+	if r.worker == nil && !r.captured() {
+		// The captures are made before the worker is started.
 		return r.settle(proc.Proof{Containment: proc.Containment(r.id.Containment), Empty: true}, MeansUnstarted)
 	}
 	return r.endOrphans()
@@ -232,8 +232,8 @@ func (r *reaping) active() bool {
 	size := func() (int64, time.Time) {
 		var total int64
 		var newest time.Time
-		for _, name := range []string{state.FileTail, state.FileStderr} {
-			if fi, err := os.Lstat(r.Unit.Path(name)); err == nil && fi.Mode().IsRegular() {
+		for _, name := range r.captures() {
+			if fi, err := os.Lstat(name); err == nil && fi.Mode().IsRegular() {
 				total += fi.Size()
 				if fi.ModTime().After(newest) {
 					newest = fi.ModTime()
@@ -261,6 +261,25 @@ func (r *reaping) active() bool {
 			}
 		}
 	}
+}
+
+// captures are the files that the worker writes.
+func (r *reaping) captures() []string {
+	if c, ok := r.rec.(Capturer); ok {
+		if l, err := ReadLaunch(r.Unit); err == nil {
+			return c.Captures(r.Unit, &l)
+		}
+	}
+	return []string{r.Unit.Path(state.FileTail), r.Unit.Path(state.FileStderr)}
+}
+
+func (r *reaping) captured() bool {
+	for _, name := range r.captures() {
+		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *reaping) endLeaf() Finding {

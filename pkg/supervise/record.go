@@ -59,6 +59,18 @@ type Record interface {
 	Settled(u state.Unit, l *Launch, o *state.Outcome) error
 }
 
+// A Stopper is a Record that says, when a stop is requested, how the worker is
+// asked to end; for others Launch.Stops does.
+type Stopper interface {
+	StopSteps(u state.Unit, l *Launch) []agent.StopStep
+}
+
+// A Capturer is a Record whose worker's output does not go into the unit's own
+// tail. Captures names the files that it goes to.
+type Capturer interface {
+	Captures(u state.Unit, l *Launch) []string
+}
+
 // A Reading follows what a worker writes. It belongs to one goroutine.
 type Reading interface {
 	// Transcript is what the backend's parser made of it so far.

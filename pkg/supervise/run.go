@@ -46,6 +46,8 @@ type sensors struct {
 	final func() bool
 	// stopCause says what a stop request means.
 	stopCause func(sig int) state.Cause
+	// stopSteps, if not nil, says how a requested stop asks the worker to end.
+	stopSteps func() []agent.StopStep
 	// ended is called once, after the end of a leader that nobody asked to end
 	// was seen and before anything is killed: the status is recorded there.
 	ended func(proc.Exit)
@@ -79,6 +81,9 @@ func run(t tree, lim limits, in sensors) verdict {
 		in.ended(v.exit)
 	} else {
 		in.reaping(v)
+		if v.signal != 0 && in.stopSteps != nil {
+			lim.stops = in.stopSteps()
+		}
 		ask(t, lim, in.stops)
 	}
 	v.proof = t.End(lim.end)

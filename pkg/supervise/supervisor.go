@@ -283,6 +283,10 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 	at(partySupervisor, "S9")
 	proc.PremakeThreads(premadeThreads)
 	e.reading = r
+	var steps func() []agent.StopStep
+	if stopper, ok := s.record.(Stopper); ok {
+		steps = func() []agent.StopStep { return stopper.StopSteps(nb.unit, &s.launch) }
+	}
 	v := run(group, limits{
 		stall: s.launch.Stall, hard: s.launch.Hard, deadStart: s.launch.DeadStart, linger: s.launch.Linger,
 		stops: s.launch.Stops,
@@ -294,6 +298,7 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		},
 		final:     func() bool { tr := r.Transcript(); return tr.Terminal && tr.Open == 0 },
 		stopCause: func(sig int) state.Cause { return s.record.StopCause(nb.unit, sig) },
+		stopSteps: steps,
 		ended: func(x proc.Exit) {
 			at(partySupervisor, "C0")
 			if err := nb.unit.WriteWorkerExit(x.Code, x.Signal); err != nil {
