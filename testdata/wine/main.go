@@ -11,6 +11,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -114,18 +115,49 @@ func build(root, out string, picked []suite) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-tags", "forceposix", "-trimpath", "-o", out + "/", "./testdata/fakeagent"}
+	overlay, err := removal(out)
+	if err != nil {
+		return err
+	}
+	args := []string{"build", overlay, "-tags", "forceposix", "-trimpath", "-o", out + "/", "./testdata/fakeagent"}
 	for _, m := range mains {
 		args = append(args, "./cmd/"+filepath.Base(filepath.Dir(m)))
 	}
 	if err := compile(root, args); err != nil {
 		return err
 	}
-	args = []string{"test", "-c", "-tags", "forceposix", "-o", out + "/"}
+	args = []string{"test", "-c", overlay, "-tags", "forceposix", "-o", out + "/"}
 	for _, s := range picked {
 		args = append(args, "./"+s.pkg)
 	}
 	return compile(root, args)
+}
+
+// removal returns the build option that teaches os.RemoveAll about Wine before version 10, which has not implemented
+// what Go asks for first, and says so with a status that Go takes for a failure instead of falling back. With a Go
+// that no longer reads like this the option changes nothing.
+func removal(out string) (string, error) {
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("find Go's own source: %w", err)
+	}
+	name := filepath.Join(strings.TrimSpace(string(goroot)), "src", "internal", "syscall", "windows", "at_windows.go")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	const notImplemented = "NTStatus(0xC0000002)"
+	changed := filepath.Join(out, "at_windows.go.txt")
+	text = []byte(strings.Replace(string(text), "case STATUS_INVALID_INFO_CLASS,", "case "+notImplemented+", STATUS_INVALID_INFO_CLASS,", 1))
+	if err := os.WriteFile(changed, text, 0o666); err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {name: changed}})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(out, "overlay.json")
+	return "-overlay=" + file, os.WriteFile(file, list, 0o666)
 }
 
 func compile(root string, args []string) error {
@@ -156,7 +188,12 @@ func run(root, out, runner string, s suite, pattern string, verbose bool) tally 
 	// The binary's own limit comes first: it says where it hangs.
 	ctx, cancel := context.WithTimeout(context.Background(), limit+30*time.Second)
 	defer cancel()
-	args := []string{filepath.Join(out, filepath.Base(s.pkg)+".test.exe"), "-test.v", "-test.timeout=" + limit.String()}
+	binary := filepath.Join(out, filepath.Base(s.pkg)+".test.exe")
+	if _, err := os.Stat(binary); err != nil {
+		fmt.Printf("%-20s ok     no tests for Windows\n", s.pkg)
+		return tally{}
+	}
+	args := []string{binary, "-test.v", "-test.timeout=" + limit.String()}
 	if pattern != "" {
 		args = append(args, "-test.run="+pattern)
 	}
@@ -254,7 +291,8 @@ func read(name string) (t tally, failures, skips []string) {
 
 // environment is small on purpose: what this machine has in its own must not decide a test.
 func environment(out string) []string {
-	env := []string{"PRUN_TEST_BIN=" + out, "PRUN_TEST_WINE=1"}
+	// Wine shows the whole file system as drive Z.
+	env := []string{"PRUN_TEST_BIN=Z:" + strings.ReplaceAll(out, "/", `\`), "PRUN_TEST_WINE=1"}
 	keep := []string{"PATH", "HOME", "USER", "XDG_CACHE_HOME", "PRUN_WINE_PREFIX", "WINEDEBUG", "LANG", "LC_ALL"}
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
