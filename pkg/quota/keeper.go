@@ -145,8 +145,10 @@ func (k *Keeper) Renew(ctx context.Context, failed time.Time) (bool, error) {
 	if !k.Source.Managed {
 		return false, nil
 	}
+	// The times of files lag behind the clock by up to a tick of the kernel.
+	since := failed.Add(-20 * time.Millisecond)
 	return k.refresh(ctx, refreshing{
-		due:  func() bool { return !modTime(k.attempt()).After(failed) || !k.within(k.attempt(), k.TTL) },
+		due:  func() bool { return !modTime(k.attempt()).After(since) || !k.within(k.attempt(), k.TTL) },
 		wait: true, script: []string{"--refresh-agy", "--force"},
 	})
 }
