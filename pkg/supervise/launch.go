@@ -81,7 +81,10 @@ type Launch struct {
 
 	Containment   proc.Mode `json:"containment,omitempty"`
 	KeepLeftovers bool      `json:"keep_leftovers,omitempty"`
-	Withhold      string    `json:"withhold,omitempty"`
+	// KeepEnded is KeepLeftovers for a worker that ended by itself with status
+	// 0 only: a stopped, failed or reaped one leaves nothing.
+	KeepEnded bool   `json:"keep_ended,omitempty"`
+	Withhold  string `json:"withhold,omitempty"`
 
 	// SalvageAlways: a FALLBACK is written whenever no result landed, also
 	// after exit 0 (codex and command); otherwise only for a failed unit.

@@ -71,6 +71,12 @@ type Capturer interface {
 	Captures(u state.Unit, l *Launch) []string
 }
 
+// A Starter is a Record that keeps files about the worker itself; Started is
+// called once, right after worker.json was written.
+type Starter interface {
+	Started(u state.Unit, l *Launch, w state.WorkerRecord) error
+}
+
 // A Reading follows what a worker writes. It belongs to one goroutine.
 type Reading interface {
 	// Transcript is what the backend's parser made of it so far.
@@ -100,7 +106,25 @@ type Conclusion struct {
 	Proof      proc.Proof
 	// Owner names the supervisor in the names of temporary files.
 	Owner string
+	// Gone: the state directory is no longer the one that was made, and
+	// nothing in it may be touched.
+	Gone bool
 	// Note is for people at the front door; Step marks a crash point.
 	Note func(text string)
 	Step func(name string)
+
+	source func(capture string) string
+}
+
+// Source is where a capture can be read: under its name, or, when that was
+// removed while somebody still followed it, by what they hold open. Empty means
+// nowhere.
+func (c *Conclusion) Source(capture string) string {
+	if c.source != nil {
+		return c.source(capture)
+	}
+	if c.Gone {
+		return ""
+	}
+	return capture
 }

@@ -32,7 +32,9 @@ type limits struct {
 	deadStart, linger time.Duration
 	// stops are the signals that ask, each with what it is given; KILL follows.
 	stops []agent.StopStep
-	end   proc.EndOptions
+	// keepEnded leaves alive what a worker that ended well left behind.
+	keepEnded bool
+	end       proc.EndOptions
 }
 
 // sensors are what the loop hears and sees.
@@ -67,6 +69,8 @@ type verdict struct {
 	exit             proc.Exit
 	proof            proc.Proof
 	idle             time.Duration
+	// limit is the one that was reached.
+	limit time.Duration
 	notes            []string
 }
 
@@ -85,6 +89,9 @@ func run(t tree, lim limits, in sensors) verdict {
 			lim.stops = in.stopSteps()
 		}
 		ask(t, lim, in.stops)
+	}
+	if lim.keepEnded && (v.itself && v.exit == (proc.Exit{}) || v.lingered) {
+		lim.end.Keep = true
 	}
 	v.proof = t.End(lim.end)
 	if !v.itself {
@@ -143,7 +150,7 @@ func decide(t tree, lim limits, in *sensors) verdict {
 			begun = begun || size > 0
 			switch {
 			case deadline.Observe(now):
-				v.cause = state.HardTimeout
+				v.cause, v.limit = state.HardTimeout, lim.hard
 				return v
 			case lim.linger > 0 && in.final != nil && in.final():
 				if linger.Observe(now) {
@@ -156,11 +163,11 @@ func decide(t tree, lim limits, in *sensors) verdict {
 				linger = watch.NewDeadline(lim.linger, tick)
 			}
 			if start.Observe(now) && !begun {
-				v.cause = state.DeadStart
+				v.cause, v.limit = state.DeadStart, lim.deadStart
 				return v
 			}
 			if g == watch.Stalled {
-				v.cause, v.idle = state.IdleStall, growth.Idle()
+				v.cause, v.idle, v.limit = state.IdleStall, growth.Idle(), lim.stall
 				return v
 			}
 		}

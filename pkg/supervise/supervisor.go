@@ -179,10 +179,8 @@ func (s *supervisor) live() int {
 	}
 	e := s.runUnit(nb, c)
 	e.notes = append(s.notes, e.notes...)
+	// What went wrong is in the outcome's notes, which the front door prints.
 	outcome, err := c.conclude(e)
-	if err != nil {
-		s.note(err.Error())
-	}
 	// The collector closes a file that nobody can reach any more, and with it
 	// the lock would go.
 	runtime.KeepAlive(nb.lock)
@@ -280,6 +278,11 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 	if err := atomicfile.Write(nb.unit.Path(state.FileWorkerPID), []byte(strconv.Itoa(group.ID().PID)+"\n"), 0o600); err != nil {
 		e.notes = append(e.notes, err.Error())
 	}
+	if starter, ok := s.record.(Starter); ok {
+		if err := starter.Started(nb.unit, &s.launch, worker); err != nil {
+			e.notes = append(e.notes, err.Error())
+		}
+	}
 	at(partySupervisor, "S9")
 	proc.PremakeThreads(premadeThreads)
 	e.reading = r
@@ -289,8 +292,8 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 	}
 	v := run(group, limits{
 		stall: s.launch.Stall, hard: s.launch.Hard, deadStart: s.launch.DeadStart, linger: s.launch.Linger,
-		stops: s.launch.Stops,
-		end:   proc.EndOptions{Keep: s.launch.KeepLeftovers, Spare: detachedUnits(nb.unit)},
+		stops: s.launch.Stops, keepEnded: s.launch.KeepEnded,
+		end: proc.EndOptions{Keep: s.launch.KeepLeftovers, Spare: detachedUnits(nb.unit)},
 	}, sensors{
 		stops: s.stops,
 		size: func() int64 {
