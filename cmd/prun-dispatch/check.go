@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -78,6 +79,21 @@ type request struct {
 	launch       supervise.Launch
 	prompt       []byte
 	mergedStderr bool
+	// made are the directories and the ledger that the checks have made, outer
+	// ones first.
+	made []string
+}
+
+// undo removes what the checks made for a unit that was then refused. What
+// somebody else has put something into meanwhile stays.
+func (r *request) undo() {
+	for _, name := range slices.Backward(r.made) {
+		if fi, err := os.Lstat(name); err != nil || fi.Mode().IsRegular() && fi.Size() > 0 {
+			continue
+		}
+		_ = os.Remove(name)
+	}
+	r.made = nil
 }
 
 // maxPrompt bounds what is held in memory; the clients stop at about a
@@ -127,9 +143,11 @@ func check(ctx context.Context, env *cli.Env, d dialect, o *options) (request, e
 	if b.Name() == "agy" {
 		steps = []func(context.Context) error{c.unitID, c.promptExists, c.resultPath, c.readPrompt, c.directories}
 	}
-	steps = append(steps, c.resume, c.program, c.settings, c.limits, c.books, c.describe)
+	// What leaves traces comes last: whoever is refused finds nothing made.
+	steps = append(steps, c.resume, c.program, c.settings, c.limits, c.books, c.describe, c.parents, c.openLedger)
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
+			c.r.undo()
 			return c.r, err
 		}
 	}
@@ -186,39 +204,85 @@ func (c *checker) readPrompt(context.Context) error {
 // resultPath settles where the result goes and refuses what cannot be one.
 func (c *checker) resultPath(context.Context) error {
 	given := c.o.ResultFile
-	if err := plainPath(given); err != nil {
+	path, err := c.plainAbs(given)
+	if err != nil {
 		return c.fail("--result-file %v: %s", err, visible(given))
 	}
-	path := c.abs(given)
+	if !namesFile(given) {
+		return c.fail("--result-file names a directory, not a file: %s", visible(given))
+	}
 	l := &c.r.launch
 	l.Result, l.ResultEntry = path, path
-	if c.temper.freshResult {
+	link, err := os.Lstat(path)
+	if err != nil && !absent(err) {
+		return c.fail("result path cannot be used: %v", err)
+	}
+	there := err == nil
+	switch {
+	case c.temper.freshResult:
 		// The link is refused before it is resolved: a dangling one exists.
-		if _, err := os.Lstat(path); err == nil {
+		if !there {
+			path = resolved(path)
+			l.Result, l.ResultEntry = path, path
+			_, err = os.Lstat(path)
+			there = err == nil
+		}
+		if there {
 			return c.fail("result path already exists; use a fresh path: %s", visible(path))
 		}
-		path = resolved(path)
-		l.Result, l.ResultEntry = path, path
-		if _, err := os.Lstat(path); err == nil {
-			return c.fail("result path already exists; use a fresh path: %s", visible(path))
-		}
-	} else if fi, err := os.Stat(path); err == nil && !fi.Mode().IsRegular() {
-		return c.fail("result path is not a regular file: %s", visible(path))
-	} else if err == nil && fi.Mode().IsRegular() {
-		if li, err := os.Lstat(path); err == nil && li.Mode()&os.ModeSymlink != 0 {
+	case there:
+		fi, err := os.Stat(path)
+		switch {
+		case err != nil && link.Mode()&os.ModeSymlink != 0:
+			return c.fail("result path is a link to nothing: %s", visible(path))
+		case err != nil || !fi.Mode().IsRegular():
+			return c.fail("result path is not a regular file: %s", visible(path))
+		case link.Mode()&os.ModeSymlink != 0:
 			// The worker may write through the link; what lands is judged there.
 			l.Result = resolved(path)
 		}
-	} else if li, err := os.Lstat(path); err == nil && li.Mode()&os.ModeSymlink != 0 {
-		return c.fail("result path is a link to nothing: %s", visible(path))
-	}
-	// Parents are the caller's to see and have the caller's umask.
-	if err := os.MkdirAll(filepath.Dir(l.Result), 0o777); err != nil {
-		return c.fail("could not create the result's directory: %v", err)
 	}
 	l.Unit, l.Backend, l.Tool, l.Form = c.o.UnitID, c.backend.Name(), c.d.tool, c.temper.form
 	l.SalvageAlways = c.temper.salvageAlways
 	return nil
+}
+
+// parents makes the directories above the result. They are the caller's to see
+// and have the caller's umask.
+func (c *checker) parents(context.Context) error {
+	dir := filepath.Dir(c.r.launch.Result)
+	var missing []string
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); err == nil || d == filepath.Dir(d) {
+			break
+		}
+		missing = append(missing, d)
+	}
+	for _, d := range slices.Backward(missing) {
+		if err := os.Mkdir(d, 0o777); err == nil {
+			c.r.made = append(c.r.made, d)
+		}
+	}
+	// Says what is wrong, or that another made it first.
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return c.fail("could not create the result's directory: %v", err)
+	}
+	return nil
+}
+
+// namesFile reports whether a path's last element can be a file.
+func namesFile(path string) bool {
+	if os.IsPathSeparator(path[len(path)-1]) {
+		return false
+	}
+	base := filepath.Base(path)
+	return base != "." && base != ".."
+}
+
+// absent reports an error that leaves a path free: nothing there, or nothing
+// above it, which is made. A parent that is a file is found when it is to be made.
+func absent(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 func (c *checker) directories(ctx context.Context) error {
@@ -241,28 +305,30 @@ func (c *checker) directories(ctx context.Context) error {
 		if strings.TrimSpace(dir) == "" {
 			return c.fail("--add-dir requires a non-empty directory path")
 		}
-		abs := c.abs(dir)
-		if fi, err := os.Stat(abs); err != nil || !fi.IsDir() {
+		if fi, err := os.Stat(c.abs(dir)); err != nil || !fi.IsDir() {
 			return c.fail("--add-dir path is not an existing directory: %s", visible(dir))
 		}
-		if err := plainPath(abs); err != nil {
+		abs, err := c.plainAbs(dir)
+		if err != nil {
 			return c.fail("--add-dir %v: %s", err, visible(dir))
 		}
 		l.Turn.AddDirs = append(l.Turn.AddDirs, resolved(abs))
 	}
 	if scratch != "" {
-		if err := plainPath(scratch); err != nil {
+		dir, err := c.plainAbs(scratch)
+		if err != nil {
 			return c.fail("%s %v: %s", varScratch, err, visible(scratch))
 		}
-		l.Scratch = c.abs(scratch)
+		l.Scratch = dir
 	}
 	if c.o.Clone == "" {
 		return nil
 	}
-	if err := plainPath(c.o.Clone); err != nil {
+	repo, err := c.plainAbs(c.o.Clone)
+	if err != nil {
 		return c.fail("--clone %v: %s", err, visible(c.o.Clone))
 	}
-	l.CloneRepo = c.abs(c.o.Clone)
+	l.CloneRepo = repo
 	l.CloneLinks = slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(c.env.Getenv(varCloneLinks)))
 	if err := git.IsRepository(ctx, l.CloneRepo, c.env.Environ); err != nil {
 		return c.fail("--clone: %v", err)
@@ -454,12 +520,27 @@ func (c *checker) books(context.Context) error {
 	if c.o.Ledger == "" {
 		return nil
 	}
-	if err := plainPath(c.o.Ledger); err != nil {
+	ledger, err := c.plainAbs(c.o.Ledger)
+	if err != nil {
 		return c.fail("--ledger %v: %s", err, visible(c.o.Ledger))
 	}
-	l.Ledger = c.abs(c.o.Ledger)
-	// Found out now, not when the unit has ended and its line is lost.
-	f, err := os.OpenFile(l.Ledger, os.O_WRONLY|os.O_APPEND|os.O_CREATE|nonblock, 0o600)
+	l.Ledger = ledger
+	return nil
+}
+
+// openLedger finds out now, not when the unit has ended and its line is lost,
+// whether the ledger can be written.
+func (c *checker) openLedger(context.Context) error {
+	name := c.r.launch.Ledger
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		c.r.made = append(c.r.made, name)
+	} else if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|nonblock, 0o600)
+	}
 	if err != nil {
 		return c.fail("--ledger cannot be written: %v", err)
 	}
@@ -488,6 +569,13 @@ func (c *checker) abs(path string) string {
 		return path
 	}
 	return filepath.Join(c.cwd, path)
+}
+
+// plainAbs makes a path absolute and refuses what one line of output, or JSON,
+// cannot hold; the caller's directory may be what does not fit.
+func (c *checker) plainAbs(path string) (string, error) {
+	abs := c.abs(path)
+	return abs, plainPath(abs)
 }
 
 // resolved follows links as far as the path exists.

@@ -156,7 +156,8 @@ func dispatch(ctx context.Context, env *cli.Env, d dialect, o *options) error {
 	var refusal *supervise.Refusal
 	switch {
 	case errors.As(err, &refusal):
-		return d.refused(r, refusal)
+		r.undo()
+		return d.refused(refusal)
 	case err != nil:
 		return cli.Fail(70, "%w", err)
 	case report.Unprinted != nil:
@@ -184,7 +185,7 @@ func tell(env *cli.Env, d dialect, o *options, report supervise.Report, r reques
 		env.Notef("worker reaped by reap-watch (%s)", out.Cause)
 	}
 	for _, n := range out.Notes {
-		if loud(n) {
+		if !quiet(n) {
 			env.Notef("%s", n)
 		}
 	}
@@ -198,29 +199,32 @@ func tell(env *cli.Env, d dialect, o *options, report supervise.Report, r reques
 	}
 }
 
-// loud picks the notes that a person must not miss; the rest is for outcome.json.
-func loud(note string) bool {
-	for _, s := range []string{"still alive", "publish", "unproven", "displaced file kept", "state directory"} {
-		if strings.Contains(note, s) {
+// quiet picks the notes that are for outcome.json only: they change nothing for
+// whoever waits, or were seen already.
+func quiet(note string) bool {
+	for _, s := range []string{"late tick ", "keeper-lost", "concluded by the ", "model ", "Agy: ", "codex: ", "Agy reported no usage", "a line of "} {
+		if strings.HasPrefix(note, s) {
 			return true
 		}
 	}
 	return false
 }
 
-// refused words a refusal of our own parts in the front's dialect.
-func (d dialect) refused(r request, f *supervise.Refusal) error {
+// refused words a refusal of our own parts in the front's dialect. The old
+// texts name no cause; it follows as a hint.
+func (d dialect) refused(f *supervise.Refusal) error {
+	isolated := "failed to prepare isolated working directory: " + f.Text
 	switch f.Stage {
 	case supervise.StageStateDir:
 		if d.backend == "agy" {
-			return d.fail(2, "failed to prepare isolated working directory: "+f.Text)
+			return d.fail(2, isolated)
 		}
-		return d.fail(2, "failed to create state-dir: "+f.Path)
+		return cli.WithHint(d.fail(2, "failed to create state-dir: "+f.Path), "%s", line.Escape(f.Text))
 	case supervise.StageScratch:
 		if d.backend == "agy" {
-			return d.fail(2, "failed to prepare isolated working directory: "+f.Text)
+			return d.fail(2, isolated)
 		}
-		return d.fail(2, "failed to create scratch cwd: "+f.Path)
+		return cli.WithHint(d.fail(2, "failed to create scratch cwd: "+f.Path), "%s", line.Escape(f.Text))
 	case supervise.StageClaim:
 		return d.fail(2, "result path is in use by another live unit: "+f.Path)
 	case supervise.StageContain:

@@ -58,9 +58,11 @@ func (e *ending) verdict(v verdict) {
 	case state.Interrupted, state.Killed:
 		e.reason = interruptReason(v.signal)
 	case state.IdleStall:
-		e.reason = fmt.Sprintf("idle-stall: no new output for %d s", int(v.idle/time.Second))
-	case state.HardTimeout, state.DeadStart:
-		e.reason = string(v.cause)
+		e.reason = fmt.Sprintf("idle-stall: no new output for %d s (limit %d s)", int(v.idle/time.Second), int(v.limit/time.Second))
+	case state.HardTimeout:
+		e.reason = fmt.Sprintf("hard-timeout: still running after %d s", int(v.limit/time.Second))
+	case state.DeadStart:
+		e.reason = fmt.Sprintf("dead-start: no sign of progress in %d s", int(v.limit/time.Second))
 	}
 }
 
@@ -75,16 +77,13 @@ var errUnrecorded = errors.New("outcome not recorded")
 // exitNoResult says that a result or a salvage could not be written.
 const exitNoResult = 74
 
-// conclude publishes what there is to publish and then the outcome. The error
-// is for people: the outcome holds it as a note where it could be written.
+// conclude publishes what there is to publish and then the outcome. What went
+// wrong is in the returned outcome's notes too, also where those on disk could
+// not hold it.
 func (c *concluder) conclude(e ending) (state.Outcome, error) {
 	ended := time.Now()
-	if err := c.home(); err != nil {
-		// The tree is ended and nothing is recreated half-way; only the
-		// result path, which is the caller's, still gets its salvage.
-		e.notes = append(e.notes, err.Error())
-	}
-	if reaped(e.cause) {
+	gone := c.home()
+	if gone == nil && reaped(e.cause) {
 		c.markTail(e.cause)
 	}
 	at(c.party, "C3")
@@ -121,26 +120,44 @@ func (c *concluder) conclude(e ending) (state.Outcome, error) {
 	conclusion := &Conclusion{
 		Unit: c.unit, Launch: &c.launch, Identity: c.identity, Backend: c.backend,
 		Outcome: &o, Transcript: tr, Proof: e.proof, Owner: c.launch.Owner, Note: c.note,
+		Gone: gone != nil,
 		Step: func(name string) { at(c.party, name) },
 	}
-	c.judge(conclusion, e)
-	err := c.record.Conclude(conclusion)
-	if err != nil {
-		o.Notes = append(o.Notes, err.Error())
+	if f, ok := r.(*Following); ok {
+		conclusion.source = f.source
 	}
-	o.ExitStatus = c.status(o, e, err)
+	c.judge(conclusion, e)
+	var all error
+	trouble := func(err error) {
+		if err != nil {
+			o.Notes = append(o.Notes, err.Error())
+			all = errors.Join(all, err)
+		}
+	}
+	trouble(c.record.Conclude(conclusion))
+	o.ExitStatus = c.status(o, e, all)
+	// Before the outcome: who finds that does not conclude again, and of two
+	// lines the last one counts.
 	c.ledgerEnd(o)
 	at(c.party, "C7a")
-	if perr := c.unit.PublishOutcome(o); perr != nil && !errors.Is(perr, state.ErrExists) {
-		err = errors.Join(err, fmt.Errorf("%w: %w", errUnrecorded, perr))
+	unrecorded := gone
+	if gone == nil {
+		if unrecorded = c.unit.PublishOutcome(o); errors.Is(unrecorded, state.ErrExists) {
+			unrecorded = nil
+		}
+	}
+	if unrecorded != nil {
+		// Nothing is recreated half-way; only the result path, which is the
+		// caller's, has got what it should.
+		trouble(fmt.Errorf("%w: %w", errUnrecorded, unrecorded))
 		if o.ExitStatus == 0 {
 			o.ExitStatus = exitNoResult
 		}
 	}
 	at(c.party, "C7")
-	err = errors.Join(err, c.record.Settled(c.unit, &c.launch, &o))
+	trouble(c.record.Settled(c.unit, &c.launch, &o))
 	at(c.party, "C8")
-	return o, err
+	return o, all
 }
 
 // status is what the door exits with. A stop, a reap and a worker's own

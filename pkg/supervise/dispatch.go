@@ -183,8 +183,7 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		return nil
 	}
 	if info, err := result.Inspect(l.Result); there == result.Fallback && err == nil && stale(c, info) {
-		o.Notes = append(o.Notes, "stale result: "+l.Result+" was there before and was not touched")
-		c.Note("stale result: " + l.Result)
+		o.Notes = append(o.Notes, "stale result: "+l.Result+" was there before this run, which did not touch it; its output is in the tail")
 		return nil
 	}
 	body := func(w io.Writer) error { _, err := io.WriteString(w, response); return err }
@@ -203,25 +202,33 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		Spare: c.Unit.Path(state.FileSpareResult), Owner: c.Owner, Step: c.Step,
 	})
 	c.Step("C5")
-	if err != nil {
-		return err
-	}
-	if p.Note != "" {
-		o.Notes = append(o.Notes, p.Note)
-	}
 	if p.Kept != "" {
 		o.Notes = append(o.Notes, "displaced file kept: "+p.Kept)
 	}
 	switch {
 	case p.Ours:
+		// Also when only the directory could not be synced.
+		if p.Note != "" {
+			o.Notes = append(o.Notes, p.Note)
+		}
 		o.Result = kind
-		c.Step("C6")
-		return nil
+		if err == nil {
+			c.Step("C6")
+		}
+		return err
+	case err != nil && p.Where != "":
+		return fmt.Errorf("%w; the text is in %s", err, p.Where)
+	case err != nil:
+		return fmt.Errorf("%w; the output is in %s only", err, c.Unit.Dir)
 	case p.Existing == result.Worker:
 		// The worker's file landed while ours was being written.
 		return d.publish(c, result.Worker, response)
+	case p.Existing == result.Fallback:
+		// A dead concluder's, where it cannot be known by its inode.
+		o.Result = state.ResultFallback
+		return nil
 	}
-	return fmt.Errorf("publish result: %s cannot take it; it is at %s", l.Result, p.Where)
+	return fmt.Errorf("publish result: %s", p.Note)
 }
 
 // salvage describes the FALLBACK of this ending.
@@ -229,7 +236,7 @@ func salvage(c *Conclusion) result.Salvage {
 	o, l := c.Outcome, c.Launch
 	s := result.Salvage{
 		Form: l.Form, Unit: l.Unit, Tool: l.Tool, Backend: l.Backend,
-		Reason: o.Reason, Reaped: reaped(o.Cause), Tail: c.Unit.Path(state.FileTail),
+		Reason: o.Reason, Reaped: reaped(o.Cause), Tail: c.Source(c.Unit.Path(state.FileTail)),
 	}
 	if l.Form == result.FormCodex {
 		byStream := o.Cause == state.Failed && o.ExitCode != nil && *o.ExitCode == 0
@@ -242,7 +249,10 @@ func salvage(c *Conclusion) result.Salvage {
 		}
 	}
 	if !c.Backend.Capabilities().MergeStderr {
-		s.Stderr = c.Unit.Path(state.FileStderr)
+		s.Stderr = c.Source(c.Unit.Path(state.FileStderr))
+	}
+	if c.Gone {
+		s.Note = "the state directory was removed while the unit ran; what follows is all that is left of its output"
 	}
 	return s
 }

@@ -137,6 +137,16 @@ func (r *Following) Bytes() int64 {
 	return total
 }
 
+// source is where the named capture can be read now.
+func (r *Following) source(name string) string {
+	for _, one := range r.files {
+		if one.name == name {
+			return openName(one.f, name)
+		}
+	}
+	return name
+}
+
 // Close implements Reading.
 func (r *Following) Close() {
 	for _, one := range r.files {

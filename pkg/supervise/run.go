@@ -71,7 +71,7 @@ type verdict struct {
 	idle             time.Duration
 	// limit is the one that was reached.
 	limit time.Duration
-	notes            []string
+	notes []string
 }
 
 // run waits until the worker ends or has to be ended, then ends everything of
