@@ -76,7 +76,11 @@ func (o *options) every(ctx context.Context, env *cli.Env, dir string) error {
 		}
 	}
 	if untold > 0 {
-		env.Notef("%d units whose result cannot be told hold output and were left out; prun-report shows them, --unit takes them", untold)
+		if untold == 1 {
+			env.Notef("1 unit whose result cannot be told holds output and was left out; prun-report shows it, --unit takes it")
+		} else {
+			env.Notef("%d units whose result cannot be told hold output and were left out; prun-report shows them, --unit takes them", untold)
+		}
 	}
 	return cli.Status(worst)
 }
