@@ -157,7 +157,8 @@ func (k *Keeper) Renew(ctx context.Context, failed time.Time) (bool, error) {
 type refreshing struct {
 	// due is asked again whenever somebody else may have refreshed.
 	due func() bool
-	// wait for whoever is at it instead of declining.
+	// wait for whoever is at it instead of declining. An attempt that is under way has
+	// its stamp already, so due alone does not tell it from one that failed.
 	wait bool
 	// script are the words for a deployed script; none: ask in process.
 	script []string
@@ -167,7 +168,7 @@ type refreshing struct {
 func (k *Keeper) refresh(ctx context.Context, r refreshing) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, scriptLimit+k.Timeout+timeoutMargin)
 	defer cancel()
-	if !r.due() {
+	if !r.wait && !r.due() {
 		return false, nil
 	}
 	agy, err := k.Agy()
@@ -185,6 +186,11 @@ func (k *Keeper) refresh(ctx context.Context, r refreshing) (bool, error) {
 		return false, fmt.Errorf("refresh snapshot: %w", err)
 	}
 	defer lock.Unlock()
+	for r.wait && k.occupied(k.Timeout+timeoutMargin) {
+		if err := sleep(ctx, foreignPoll); err != nil {
+			return false, fmt.Errorf("refresh snapshot: %w", err)
+		}
+	}
 	if !r.due() {
 		return false, nil
 	}
@@ -198,7 +204,7 @@ func (k *Keeper) refresh(ctx context.Context, r refreshing) (bool, error) {
 		}
 		// It did nothing: it cannot run here, or is too old to know the words.
 	}
-	release, err := k.claim(ctx, r)
+	release, err := k.claim()
 	if release == nil || err != nil {
 		return false, err
 	}
@@ -238,14 +244,23 @@ func (k *Keeper) deployed() bool {
 	return n > 0 && !bytes.Contains(start[:n], []byte(ShimMark))
 }
 
+// occupied reports whether the original is at it: its lock file is there, younger than
+// limit, and not ours. We hold our kernel lock, so a file with our mark was left behind.
+func (k *Keeper) occupied(limit time.Duration) bool {
+	d, ok := age(modTime(k.foreign()), k.Now())
+	if !ok || d >= limit {
+		return false
+	}
+	text, err := atomicfile.ReadRegular(k.foreign(), 64)
+	return err != nil || string(text) != ourMark
+}
+
 // claim takes the original's lock, whose meaning is that its file exists. release is
-// nil when somebody else has it. A lock of the original is waited for no longer than
-// its query can last; then, or when it is as old as the original itself bears, it was
-// left behind. We hold our kernel lock, so a file with our mark is always left behind.
-func (k *Keeper) claim(ctx context.Context, r refreshing) (release func(), err error) {
+// nil when somebody else has it. One that is as old as the original bears is removed.
+func (k *Keeper) claim() (release func(), err error) {
 	name := k.foreign()
-	for {
-		err := atomicfile.Write(name, []byte(ourMark), 0o600)
+	for range 2 {
+		err = atomicfile.Write(name, []byte(ourMark), 0o600)
 		if err == nil {
 			mine, err := os.Lstat(name)
 			return func() {
@@ -257,27 +272,24 @@ func (k *Keeper) claim(ctx context.Context, r refreshing) (release func(), err e
 		if !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("refresh snapshot: %w", err)
 		}
-		text, err := atomicfile.ReadRegular(name, 64)
-		ours := err == nil && string(text) == ourMark
-		written := modTime(name)
-		d, sane := age(written, k.Now())
-		switch {
-		case ours, !written.IsZero() && (!sane || d >= k.Timeout+foreignStale):
-			if err := atomicfile.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("refresh snapshot: remove a lock that was left behind: %w", err)
-			}
-			continue
-		case !r.wait, d > k.Timeout+timeoutMargin:
+		if k.occupied(k.Timeout + foreignStale) {
 			return nil, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("refresh snapshot: %w", ctx.Err())
-		case <-time.After(foreignPoll):
+		if err := atomicfile.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("refresh snapshot: remove a lock that was left behind: %w", err)
 		}
-		if !r.due() {
-			return nil, nil
-		}
+	}
+	return nil, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
 	}
 }
 

@@ -353,6 +353,7 @@ func TestWaitsForTheOriginal(t *testing.T) {
 	w := newWorld(t)
 	w.put(w.Source.Path, stored, time.Hour)
 	w.put(w.foreign(), "", 0)
+	w.put(w.attempt(), "", 0)
 	done := make(chan error, 1)
 	go func() {
 		s, err := w.Snapshot(t.Context())
@@ -374,6 +375,7 @@ func TestWaitsForTheOriginal(t *testing.T) {
 	}
 	// One that died a while ago is not waited for, although the original still would.
 	w.put(w.Source.Path, stored, time.Hour)
+	w.age(w.attempt(), time.Hour)
 	w.put(w.foreign(), "", 40*time.Second)
 	if s, err := w.Snapshot(t.Context()); s != nil || !errors.Is(err, ErrStale) || len(w.calls) > 0 {
 		t.Errorf("%+v, %v, asked %d times", s, err, len(w.calls))
