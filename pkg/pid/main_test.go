@@ -46,7 +46,7 @@ func helperCommand(t *testing.T, name string, args ...string) *exec.Cmd {
 // until waits for a condition, and fails the test when it does not come.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	limit := time.NewTimer(10 * time.Second)
+	limit := time.NewTimer(30 * time.Second)
 	defer limit.Stop()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

@@ -378,7 +378,7 @@ func alive(t testing.TB, dir string) []int {
 	}
 	var list []int
 	for _, p := range all {
-		if marked(p, "PRUN_STATE_DIR="+dir) {
+		if yes, _ := marked(p, "PRUN_STATE_DIR="+dir); yes {
 			list = append(list, p)
 		}
 	}

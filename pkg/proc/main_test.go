@@ -85,9 +85,9 @@ func helperCommand(name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// comes waits for a condition; false when it does not come in ten seconds.
+// comes waits for a condition; false when it does not come in half a minute.
 func comes(holds func() bool) bool {
-	limit := time.NewTimer(10 * time.Second)
+	limit := time.NewTimer(30 * time.Second)
 	defer limit.Stop()
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()

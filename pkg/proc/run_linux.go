@@ -68,7 +68,8 @@ func (t *short) ended() <-chan struct{} { return t.done }
 
 func (t *short) finish(bound time.Duration) (Exit, []int) {
 	defer table.RUnlock()
-	deadline := time.Now().Add(bound)
+	begin := time.Now()
+	deadline := begin.Add(bound)
 	// Before the first signal: a child that has left the session and cleared its
 	// environment is known by its parent alone.
 	descend([]int{t.pid}, func(n node) bool {
@@ -83,8 +84,9 @@ func (t *short) finish(bound time.Duration) (Exit, []int) {
 		if t.leaf != nil {
 			t.leaf.kill(max(time.Until(deadline), time.Millisecond))
 		}
-		left = t.round()
-		if len(left) == 0 && closed(t.done) {
+		var unsure bool
+		left, unsure = t.round()
+		if len(left) == 0 && closed(t.done) && !(unsure && time.Since(begin) < execTime) {
 			// Twice, because what dies hands its children to us.
 			if clean++; clean == 2 {
 				break
@@ -127,11 +129,11 @@ func (t *short) finish(bound time.Duration) (Exit, []int) {
 }
 
 // round kills whatever belongs to the command and takes what is dead of it. It
-// returns what is still alive. Everything but the leader is signalled by
+// returns what is still alive, and whether some child may belong to it and did
+// not show. Everything but the leader is signalled by
 // descriptor: other children of this process may be taken at any time by
 // whoever started them.
-func (t *short) round() []int {
-	var left []int
+func (t *short) round() (left []int, unsure bool) {
 	kill := func(n node) bool {
 		t.seen[n.pid] = look(n.pid).start
 		if !n.ended() {
@@ -145,10 +147,17 @@ func (t *short) round() []int {
 	kids, _ := children()
 	self := os.Getpid()
 	for _, p := range kids {
-		if p == t.pid || !t.owns(p) {
+		if p == t.pid {
 			continue
 		}
-		n, ok := grip(p, func(f facts) bool { return f.parent == self && t.owns(p) })
+		yes, known := t.owns(p)
+		if unsure = unsure || !known; !yes {
+			continue
+		}
+		n, ok := grip(p, func(f facts) bool {
+			yes, _ := t.owns(p)
+			return f.parent == self && yes
+		})
 		if !ok {
 			continue
 		}
@@ -157,17 +166,18 @@ func (t *short) round() []int {
 		n.close()
 		take(p)
 	}
-	return left
+	return left, unsure
 }
 
-// owns reports whether the child p of this process belongs to the command.
-func (t *short) owns(p int) bool {
+// owns reports whether the child p of this process belongs to the command, and
+// whether that can be told.
+func (t *short) owns(p int) (yes, known bool) {
 	f := look(p)
 	if f.state == 0 {
-		return false
+		return false, true
 	}
-	if start, known := t.seen[p]; known && start == f.start {
-		return true
+	if start, seen := t.seen[p]; seen && start == f.start || f.session == t.pid {
+		return true, true
 	}
-	return f.session == t.pid || marked(p, t.mark)
+	return marked(p, t.mark)
 }

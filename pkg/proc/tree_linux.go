@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/prun-suite/prun/pkg/pid"
@@ -100,6 +101,7 @@ type facts struct {
 	state                  byte
 	parent, group, session int
 	start                  uint64
+	envStart, envEnd       uint64 // 0 in the middle of exec, and when not ours to see
 }
 
 func (f facts) ended() bool {
@@ -127,6 +129,10 @@ func look(p int) facts {
 	x.group, _ = strconv.Atoi(w[2])
 	x.session, _ = strconv.Atoi(w[3])
 	x.start, _ = strconv.ParseUint(w[19], 10, 64)
+	if len(w) > 48 {
+		x.envStart, _ = strconv.ParseUint(w[47], 10, 64)
+		x.envEnd, _ = strconv.ParseUint(w[48], 10, 64)
+	}
 	return x
 }
 
@@ -229,25 +235,32 @@ func descend(roots []int, visit func(n node) bool) {
 	}
 }
 
-// marked reports whether the environment of p holds entry. A process may
-// rewrite or clear it, so false proves nothing.
-func marked(p int, entry string) bool {
-	f, err := os.Open("/proc/" + strconv.Itoa(p) + "/environ")
+// execTime bounds the wait for a process that is in the middle of exec and has
+// no environment yet. It is long because a loaded machine may leave it there.
+const execTime = 2 * time.Second
+
+// marked reports whether the environment of p holds entry, and whether that
+// could be told. A process may rewrite or clear it, so false proves nothing.
+func marked(p int, entry string) (yes, known bool) {
+	environ, err := os.Open("/proc/" + strconv.Itoa(p) + "/environ")
 	if err != nil {
-		return false
+		return false, true
 	}
-	defer f.Close()
+	defer environ.Close()
 	// The kernel bounds an environment by a quarter of the stack limit.
-	text, err := io.ReadAll(io.LimitReader(f, 64<<20))
+	text, err := io.ReadAll(io.LimitReader(environ, 64<<20))
 	if err != nil {
-		return false
+		return false, true // it has ended, or is not ours to look into
 	}
 	for e := range bytes.SplitSeq(text, []byte{0}) {
 		if string(e) == entry {
-			return true
+			return true, true
 		}
 	}
-	return false
+	// No bytes are read of an environment that is empty, and of one that is
+	// being replaced: but an empty one has a place.
+	f := look(p)
+	return false, len(text) > 0 || f.ended() || f.envStart == f.envEnd && f.envEnd != 0
 }
 
 func orphans(mark string) ([]pid.ID, error) {
@@ -255,21 +268,36 @@ func orphans(mark string) ([]pid.ID, error) {
 	if err != nil {
 		return nil, err
 	}
+	const kthreadd = 2 // the parent of all kernel threads, which have no environment
 	var list []pid.ID
-	for _, p := range all {
-		var st unix.Stat_t
-		if unix.Stat("/proc/"+strconv.Itoa(p), &st) != nil || int(st.Uid) != os.Geteuid() {
-			continue
+	for begin := time.Now(); ; {
+		var again []int
+		for _, p := range all {
+			var st unix.Stat_t
+			if unix.Stat("/proc/"+strconv.Itoa(p), &st) != nil || int(st.Uid) != os.Geteuid() || pid.Forbidden(p) {
+				continue
+			}
+			// The identity first: when it still holds after the environment
+			// was read, both are of one process.
+			id, err := pid.Of(p)
+			if err != nil {
+				continue
+			}
+			yes, known := marked(p, "PRUN_STATE_DIR="+mark)
+			if f := look(p); !known && !f.ended() && f.parent != kthreadd && p != kthreadd {
+				again = append(again, p)
+			}
+			if !yes {
+				continue
+			}
+			if alive, err := id.Alive(); alive || err != nil {
+				list = append(list, id)
+			}
 		}
-		// The identity first: when it still holds after the environment was
-		// read, both are of one process.
-		id, err := pid.Of(p)
-		if err != nil || !marked(p, "PRUN_STATE_DIR="+mark) || pid.Forbidden(p) {
-			continue
+		if len(again) == 0 || time.Since(begin) > execTime {
+			return list, nil
 		}
-		if alive, err := id.Alive(); alive || err != nil {
-			list = append(list, id)
-		}
+		all = again
+		time.Sleep(time.Millisecond)
 	}
-	return list, nil
 }
