@@ -244,7 +244,14 @@ func (u *unitRun) settled(guardsGone bool, kind int) {
 		t.Fatalf("outcome unreadable: %v\n%s", err, u.describe())
 	}
 	if o == nil {
-		if live, why := unit.Liveness(); !guardsGone || live != state.LivenessLost && live != state.Running {
+		// A killed guard counts as alive until its last thread is gone.
+		deadline := time.Now().Add(5 * time.Second)
+		live, why := unit.Liveness()
+		for guardsGone && live == state.Ending && time.Now().Before(deadline) {
+			pause(5 * time.Millisecond)
+			live, why = unit.Liveness()
+		}
+		if !guardsGone || live != state.LivenessLost && live != state.Running {
 			t.Errorf("no outcome and %v (%s)\n%s", live, why, u.describe())
 		}
 		return
