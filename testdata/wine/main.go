@@ -91,11 +91,16 @@ func drive(only, tests string, verbose bool) error {
 		}
 	}
 	start := time.Now()
-	if err := build(root, out, picked); err != nil {
+	// An old binary must not pass for a new one.
+	if err := clear(out); err != nil {
+		return err
+	}
+	broken, err := build(root, out, picked)
+	if err != nil {
 		return err
 	}
 	fmt.Printf("test-windows: built in %v\n", time.Since(start).Round(time.Second))
-	var sum tally
+	sum := tally{failed: broken}
 	for _, s := range picked {
 		t := run(root, out, runner, s, tests, verbose)
 		sum.passed += t.passed
@@ -109,28 +114,36 @@ func drive(only, tests string, verbose bool) error {
 	return nil
 }
 
-// build compiles the tools and the test binaries into out.
-func build(root, out string, picked []suite) error {
+// clear removes the programs of an earlier run.
+func clear(out string) error {
+	old, err := filepath.Glob(filepath.Join(out, "*.exe"))
+	for _, name := range old {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+// build compiles the programs and the test binaries into out, and returns how many would not compile.
+func build(root, out string, picked []suite) (failed int, err error) {
 	mains, err := filepath.Glob(filepath.Join(root, "cmd", "*", "main.go"))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	overlay, err := removal(out)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	args := []string{"build", overlay, "-tags", "forceposix", "-trimpath", "-o", out + "/", "./testdata/fakeagent"}
+	programs := []string{"./testdata/fakeagent"}
 	for _, m := range mains {
-		args = append(args, "./cmd/"+filepath.Base(filepath.Dir(m)))
+		programs = append(programs, "./cmd/"+filepath.Base(filepath.Dir(m)))
 	}
-	if err := compile(root, args); err != nil {
-		return err
-	}
-	args = []string{"test", "-c", overlay, "-tags", "forceposix", "-o", out + "/"}
+	var tests []string
 	for _, s := range picked {
-		args = append(args, "./"+s.pkg)
+		tests = append(tests, "./"+s.pkg)
 	}
-	return compile(root, args)
+	failed += compile(root, []string{"build", overlay, "-tags", "forceposix", "-trimpath", "-o", out + "/"}, programs)
+	failed += compile(root, []string{"test", "-c", overlay, "-tags", "forceposix", "-o", out + "/"}, tests)
+	return failed, nil
 }
 
 // removal returns the build option that teaches os.RemoveAll about Wine before version 10, which has not implemented
@@ -160,15 +173,27 @@ func removal(out string) (string, error) {
 	return "-overlay=" + file, os.WriteFile(file, list, 0o666)
 }
 
-func compile(root string, args []string) error {
-	c := exec.Command("go", args...)
-	c.Dir = root
-	c.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-	c.Stdout, c.Stderr = os.Stdout, os.Stderr
-	if err := c.Run(); err != nil {
-		return fmt.Errorf("go %s: %w", args[0], err)
+// compile makes all of them at once or, when that fails, those that it can.
+func compile(root string, args, packages []string) (failed int) {
+	run := func(packages ...string) error {
+		c := exec.Command("go", append(slices.Clone(args), packages...)...)
+		c.Dir = root
+		c.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
 	}
-	return nil
+	if len(packages) == 0 || run(packages...) == nil {
+		return 0
+	}
+	for _, p := range packages {
+		if err := run(p); err != nil {
+			failed++
+			fmt.Printf("%-20s FAILED to compile: %v\n", p, err)
+		}
+	}
+	return failed
 }
 
 // A tally counts top level tests.
