@@ -274,8 +274,9 @@ func (c *concluder) ledgerEnd(o state.Outcome) {
 
 func (c *concluder) entry(status string) state.Entry {
 	executor, err := c.unit.ReadEntry(state.FileModel)
-	if err != nil {
-		executor = ""
+	if err != nil || executor == "" {
+		// Not written before the worker is prepared.
+		executor = c.launch.Turn.Model
 	}
 	clone := ""
 	if c.launch.CloneRepo != "" {

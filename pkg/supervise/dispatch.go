@@ -192,6 +192,9 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		if o.Cause == state.Exited && !l.SalvageAlways {
 			return nil
 		}
+		if err := explain(c); err != nil {
+			c.Note(err.Error())
+		}
 		s := salvage(c)
 		body = func(w io.Writer) error { _, err := s.WriteTo(w); return err }
 		kind = state.ResultFallback
@@ -229,6 +232,21 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		return nil
 	}
 	return fmt.Errorf("publish result: %s", p.Note)
+}
+
+// explain leaves the reason where a worker's last words would be, when there
+// never was a worker and standard error has a file of its own.
+func explain(c *Conclusion) error {
+	o := c.Outcome
+	unstarted := o.Cause == state.LaunchFailed || o.Cause == state.Blocked
+	if !unstarted || c.Gone || o.Reason == "" || c.Backend.Capabilities().MergeStderr {
+		return nil
+	}
+	name := c.Unit.Path(state.FileStderr)
+	if fi, err := os.Lstat(name); err == nil && fi.Size() > 0 {
+		return nil
+	}
+	return atomicfile.Append(name, []byte(o.Reason+"\n"), 0o600)
 }
 
 // salvage describes the FALLBACK of this ending.

@@ -98,7 +98,8 @@ type front struct {
 // hand sends the launch and the prompt.
 func (f *front) hand(prompt []byte) error {
 	l := f.launch
-	m := message{Kind: kindLaunch, Argv: raws(l.Turn.Argv), Args: raws(l.Turn.BackendArgs)}
+	// As bytes: these need not be the text that JSON wants.
+	m := message{Kind: kindLaunch, Argv: raws(l.Turn.Argv), Args: raws(l.Turn.BackendArgs), Cwd: []byte(l.Cwd)}
 	kept := l.kept()
 	m.Launch = &kept
 	if err := f.link.send(m); err != nil {

@@ -23,6 +23,7 @@ type message struct {
 	Launch  *Launch        `json:"launch,omitempty"`
 	Argv    [][]byte       `json:"argv,omitempty"`
 	Args    [][]byte       `json:"args,omitempty"`
+	Cwd     []byte         `json:"cwd,omitempty"`
 	Data    []byte         `json:"data,omitempty"`
 	Signal  int            `json:"signal,omitempty"`
 	Dir     string         `json:"dir,omitempty"`

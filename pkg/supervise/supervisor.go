@@ -20,6 +20,7 @@ import (
 	"github.com/prun-suite/prun/pkg/git"
 	"github.com/prun-suite/prun/pkg/pid"
 	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/result"
 	"github.com/prun-suite/prun/pkg/state"
 )
 
@@ -100,6 +101,9 @@ func (s *supervisor) hear() error {
 		switch m.Kind {
 		case kindLaunch:
 			s.launch = *m.Launch
+			if m.Cwd != nil {
+				s.launch.Cwd = string(m.Cwd)
+			}
 			s.launch.Turn.Argv = texts(m.Argv)
 			s.launch.Turn.BackendArgs = texts(m.Args)
 		case kindPrompt:
@@ -361,14 +365,19 @@ func (s *supervisor) prepare(ctx context.Context, nb *newborn) *failure {
 			s.note(n)
 		}
 	}
+	// What was asked for, and again what is going to run.
+	if err := s.writeModel(nb.unit); err != nil {
+		return failed(exitTrouble, "%v", err)
+	}
 	if s.launch.Preflight {
+		asked := s.launch.Turn.Model
 		if f := s.preflight(ctx, nb); f != nil {
 			return f
 		}
-	}
-	if model := s.launch.Turn.Model; model != "" {
-		if err := atomicfile.Replace(nb.unit.Path(state.FileModel), []byte(model+"\n"), 0o600); err != nil {
-			return failed(exitTrouble, "%v", err)
+		if s.launch.Turn.Model != asked {
+			if err := s.writeModel(nb.unit); err != nil {
+				return failed(exitTrouble, "%v", err)
+			}
 		}
 	}
 	if relayer, ok := s.backend.(agent.Relayer); ok {
@@ -391,6 +400,14 @@ func (s *supervisor) prepare(ctx context.Context, nb *newborn) *failure {
 		debug.FreeOSMemory()
 	}
 	return nil
+}
+
+func (s *supervisor) writeModel(u state.Unit) error {
+	model := s.launch.Turn.Model
+	if model == "" {
+		return nil
+	}
+	return atomicfile.Replace(u.Path(state.FileModel), []byte(model+"\n"), 0o600)
 }
 
 func (s *supervisor) turn(nb *newborn) agent.Turn {
@@ -466,10 +483,6 @@ func (s *supervisor) start(nb *newborn) (*proc.Group, Reading, *failure) {
 	if err != nil {
 		return refuse(failed(2, "%v", err))
 	}
-	path, err := lookPath(cmd.Path, os.Getenv("PATH"), nb.scratch)
-	if err != nil {
-		return refuse(failed(127, "%s: command not found", cmd.Path))
-	}
 	stdin, err := os.Open(nb.unit.Path(state.FilePrompt))
 	if err != nil {
 		return refuse(failed(exitTrouble, "open prompt: %v", err))
@@ -484,6 +497,10 @@ func (s *supervisor) start(nb *newborn) (*proc.Group, Reading, *failure) {
 	refuse = func(f *failure) (*proc.Group, Reading, *failure) {
 		r.Close()
 		return nil, nil, f
+	}
+	path, err := lookPath(cmd.Path, os.Getenv("PATH"), nb.scratch)
+	if err != nil {
+		return refuse(s.unlaunchable(127, fmt.Errorf("%s: command not found", cmd.Path)))
 	}
 	env, withheld := environ.Worker(os.Environ(), environ.WorkerOptions{
 		Unit: s.launch.Unit, StateDir: nb.unit.Dir, ResultFile: s.launch.Result, Withhold: s.launch.Withhold,
@@ -508,11 +525,23 @@ func (s *supervisor) start(nb *newborn) (*proc.Group, Reading, *failure) {
 	case err == nil:
 		return group, r, nil
 	case errors.As(err, &se) && se.NotFound:
-		return refuse(failed(127, "%v", err))
+		return refuse(s.unlaunchable(127, err))
 	case errors.As(err, &se) && se.NotExecutable:
-		return refuse(failed(126, "%v", err))
+		return refuse(s.unlaunchable(126, err))
 	}
-	return refuse(failed(exitTrouble, "%v", err))
+	return refuse(s.unlaunchable(exitTrouble, err))
+}
+
+// unlaunchable words a program that could not be started. A shell's two codes
+// are promised for codex and command only.
+func (s *supervisor) unlaunchable(status int, err error) *failure {
+	switch s.launch.Form {
+	case result.FormAgy:
+		return failed(exitTrouble, "failed to launch Antigravity CLI: %v", err)
+	case result.FormNamed:
+		return failed(exitTrouble, "failed to launch %s: %v", s.launch.Backend, err)
+	}
+	return failed(status, "%v", err)
 }
 
 // workerOOMScore makes the kernel take a worker before its guards when memory
