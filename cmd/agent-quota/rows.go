@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prun-suite/prun/pkg/line"
 	"github.com/prun-suite/prun/pkg/quota"
 )
 
@@ -147,7 +148,10 @@ func (r *readout) age(taken time.Time) string {
 	}
 }
 
+// pad fills a cell of a row; what other programs named there is escaped first, so that
+// its width is what is printed.
 func pad(s string, width int) string {
+	s = line.Escape(s)
 	return s + strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0))
 }
 
