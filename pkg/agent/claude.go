@@ -209,5 +209,7 @@ func claudeResult(e fields, tr *Transcript) {
 	}
 	if cost, ok := e["total_cost_usd"].(float64); ok && cost >= 0 {
 		tr.Usage.CostUSD = &cost
+		// Newer versions count the cost of the whole session, and have this member.
+		tr.Usage.CostOfSession = e.has("model_usage_since_last_result")
 	}
 }

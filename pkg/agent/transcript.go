@@ -57,6 +57,8 @@ type Transcript struct {
 type Usage struct {
 	Input, Output, Cached, Total *int64
 	CostUSD                      *float64
+	// CostOfSession: CostUSD counts from the session's start, not from this process's.
+	CostOfSession bool `json:",omitempty"`
 }
 
 // Known reports whether anything other than zero was reported.

@@ -1,0 +1,61 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/prun-suite/prun/pkg/pid"
+	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/supervise"
+)
+
+// EndLeftovers ends what the task's turns below a number left alive, as far as it can be told to be theirs.
+func (t Task) EndLeftovers(below int) error {
+	var all error
+	for _, n := range t.turns() {
+		if n >= below {
+			continue
+		}
+		turn := t.Turn(n)
+		o, err := turn.Unit().ReadOutcome()
+		if err != nil || o == nil || o.ProvenEmpty || o.Leftovers == 0 {
+			continue
+		}
+		f := supervise.Reap(Record{}, turn.Unit(), supervise.ReapOptions{IncludeActive: true})
+		switch f.Left {
+		case "", supervise.LeftSupervisorAlive, supervise.LeftForeignHost:
+			if err := endMarked(turn.Dir); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+				all = errors.Join(all, err)
+			}
+		default:
+			all = errors.Join(all, fmt.Errorf("end leftovers of turn %d: %s: %s", n, f.Left, f.Detail))
+		}
+	}
+	return all
+}
+
+// endMarked ends every process that carries a turn's mark, until a round finds none.
+func endMarked(dir string) error {
+	end := time.Now().Add(leftoverBound)
+	for {
+		found, err := proc.Orphans(dir)
+		if err != nil {
+			return fmt.Errorf("end leftovers: %w", err)
+		}
+		if len(found) == 0 {
+			return nil
+		}
+		for _, one := range found {
+			if err := one.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, pid.ErrGone) && !errors.Is(err, pid.ErrMismatch) {
+				return fmt.Errorf("end leftovers: %w", err)
+			}
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("end leftovers: still alive: %v", found)
+		}
+		pause := time.NewTimer(5 * time.Millisecond)
+		<-pause.C
+	}
+}
