@@ -39,7 +39,7 @@ func tool() cli.Tool {
 		Name:    "prun-report",
 		Summary: "show what the state directories of units hold",
 		Description: `Looks at the state directories directly below each root and says of each unit two things that are independent: what its record says about where its result is, and what stands there. ` +
-			`It changes nothing, reads at most 64 KiB of any file, opens nothing that could block, and signals no process. ` +
+			`It changes nothing, reads small files only, opens nothing that could block, and signals no process. ` +
 			`It is for the time after a session was interrupted, when you must know which output survived.
 
 A unit or a root that cannot be seen is reported as that, never as empty or missing, and makes the exit status 1.
@@ -63,7 +63,7 @@ The listing is a table of four columns in a pipe. On a terminal, and with --deta
 			{Name: "COLUMNS", Text: "width of the terminal, where it does not say itself"},
 		},
 		Sections: []cli.Section{
-			{Title: "Fields", Text: fieldsSection},
+			{Title: "What the fields mean", Text: fieldsSection},
 			{Title: "Detail", Text: detailSection},
 		},
 		Examples: []cli.Example{

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/prun-suite/prun/pkg/cli"
 	"github.com/prun-suite/prun/pkg/line"
@@ -112,7 +113,7 @@ func find(env *cli.Env, roots []string) (units []string, worst int) {
 		if err != nil {
 			abs = root
 		}
-		entries, err := os.ReadDir(abs)
+		entries, err := readDir(abs)
 		if err != nil {
 			env.Warnf("%v", err)
 			worst = exitSource
@@ -131,4 +132,16 @@ func find(env *cli.Env, roots []string) (units []string, worst int) {
 	}
 	slices.Sort(units)
 	return slices.Compact(units), worst
+}
+
+// readDir lists a directory, and nothing else: a FIFO would block.
+func readDir(name string) ([]os.DirEntry, error) {
+	fi, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		return nil, &os.PathError{Op: "list", Path: name, Err: syscall.ENOTDIR}
+	}
+	return os.ReadDir(name)
 }

@@ -43,7 +43,7 @@ func tool() cli.Tool {
 		Summary: "copy the tail of a unit into an archive",
 		Description: `Copies what a worker wrote to its tail into a ZIP archive with exactly two members, both stored: tail.bin, byte for byte, and manifest.json. ` +
 			`It works on a unit that has ended and on one that is still writing. The archive is read back and compared, synced, and gets its name by a hard link, ` +
-			`which never replaces anything: another file of that name stays as it is.
+			`which never replaces anything: another file of that name stays as it is. With every exit status but 0 nothing is at that name that was not there before.
 
 The read ends where the file ended when it was opened. It is a best effort: a file that is written, cut or replaced meanwhile can yield the same number of bytes, ` +
 			`so complete_bounded_read in the manifest means that as many bytes came as were expected and no more than that. ` +
@@ -53,7 +53,7 @@ Without --dest and --output the archive goes to the user's own directory for suc
 			`the archive has mode 0600. A snapshot prolongs the life of prompts and of what programs printed, so a directory that others can enter is refused.
 
 With --all one archive is made for each unit below the roots whose result is missing or empty, and one line is printed for each: ` +
-			`published, the unit's directory name and the path of the archive, or failed, the name, the exit status that failure would have had alone, and the reason. ` +
+			`published, the unit's directory name and the path of the archive, or failed, the name, the exit status that failure would have had alone, and the reason. The exit status is the highest of these. ` +
 			`A unit whose result cannot be told (prun-report calls it unknown) is not taken; how many there were is said on standard error.
 
 --verify checks an archive: its members, that they are stored, its length and its digest. Holding a snapshot does not make the unit disposable.`,
@@ -65,11 +65,11 @@ With --all one archive is made for each unit below the roots whose result is mis
 			exitArchive:     "the archive could not be built, or is not what it should be",
 			exitDestination: "the destination cannot be used, or the archive could not be published there",
 		},
-		ExitOther: "128+n: stopped by signal n. Every status but 0 leaves nothing at the final name that was not there before; with --all the highest one of all units",
+		ExitOther: "128+n: stopped by signal n",
 		Files: []cli.File{
 			{Path: "$XDG_STATE_HOME/anywhere-agents/prun/snapshots", Text: "where archives go by default; XDG_STATE_HOME is ~/.local/state unless set. On Windows %LOCALAPPDATA%\\anywhere-agents\\prun\\snapshots"},
 			{Path: "snapshot-<time>-<8 hex digits>.zip", Text: "name of an archive that was given none"},
-			{Path: ".snap-*.part", Text: "an archive being made; of no use once its maker has died"},
+			{Path: ".snap-*.part", Text: "an archive being made. A later snapshot removes it if its maker was killed and it is ten minutes old"},
 		},
 		Environment: []cli.EnvVar{
 			{Name: "XDG_STATE_HOME", Default: "~/.local/state", Text: "base of the default destination; a relative one is ignored"},
@@ -107,7 +107,7 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 		return cli.Usage("--verify goes with --json alone")
 	case o.Verify != "":
 		return o.verify(ctx, env)
-	case o.Dest != "" && o.Output != "", o.Output != "" && env.Given("dest"), o.Dest != "" && env.Given("output"):
+	case env.Given("dest") && env.Given("output"):
 		return cli.Usage("--dest and --output exclude each other")
 	case o.All && (o.Unit != "" || env.Given("output")):
 		return cli.Usage("--all goes with neither --unit nor --output")

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/prun-suite/prun/pkg/atomicfile"
 )
@@ -81,4 +83,48 @@ func syncRoot(root *os.Root) error {
 		return fmt.Errorf("sync directory: %w", err)
 	}
 	return nil
+}
+
+const (
+	partPrefix = ".snap-"
+	partSuffix = ".part"
+	// abandonedAfter protects a file that is being made and not claimed yet.
+	abandonedAfter = 10 * time.Minute
+)
+
+// sweep removes what makers that were killed have left behind: gigabytes, and
+// private ones. A file that anybody still holds, or that is young, stays. What
+// cannot be removed is no reason against a snapshot.
+func sweep(root *os.Root) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(1024)
+		for _, name := range names {
+			middle, ok := strings.CutPrefix(name, partPrefix)
+			if middle, ok = strings.CutSuffix(middle, partSuffix); ok && len(middle) == 2*partRandom && strings.Trim(middle, "0123456789abcdef") == "" {
+				sweepOne(root, name)
+			}
+		}
+		if err != nil {
+			return // the end, or a directory that went away
+		}
+	}
+}
+
+func sweepOne(root *os.Root, name string) {
+	if fi, err := root.Lstat(name); err != nil || !fi.Mode().IsRegular() || time.Since(fi.ModTime()) < abandonedAfter {
+		return
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if claim(f) {
+		root.Remove(name)
+	}
 }

@@ -19,3 +19,10 @@ func shared(fi fs.FileInfo) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return fi.Mode()&fs.ModeSticky != 0 || ok && int(st.Uid) != os.Geteuid()
 }
+
+// claim marks an open temporary file as being made, for as long as it stays open,
+// and reports whether it could: nobody else is making it. The kernel drops the
+// mark when its holder dies.
+func claim(f *os.File) bool {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}

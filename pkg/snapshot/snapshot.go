@@ -106,6 +106,7 @@ func (t *taking) run(ctx context.Context) (*Snapshot, error) {
 			return nil, t.taken()
 		}
 	}
+	sweep(t.root)
 	f, temp, err := t.create()
 	if err != nil {
 		return nil, fail(Destination, "create temporary file: %w", err)
@@ -133,10 +134,13 @@ func (t *taking) run(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
+// partRandom is how many random bytes stand in the name of a temporary file.
+const partRandom = 8
+
 // create makes the temporary file, which only its owner can open.
 func (t *taking) create() (*os.File, string, error) {
 	for {
-		temp := ".snap-" + random(8) + ".part"
+		temp := partPrefix + random(partRandom) + partSuffix
 		f, err := t.root.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, filePerm)
 		if errors.Is(err, fs.ErrExist) {
 			continue
@@ -146,7 +150,10 @@ func (t *taking) create() (*os.File, string, error) {
 			if err = f.Chmod(filePerm); err != nil {
 				f.Close()
 				t.root.Remove(temp)
+				return nil, "", err
 			}
+			// A file system without such marks has no sweeping either.
+			claim(f)
 		}
 		return f, temp, err
 	}

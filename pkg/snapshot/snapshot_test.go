@@ -592,3 +592,26 @@ func sum(text string) []byte {
 }
 
 var date = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+
+// An archive as the original tool made it is one.
+func TestVerifyPythonArchive(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("condition python3: not there")
+	}
+	m := newManifest("/x", date, 4, 4, sum("tail"))
+	name := filepath.Join(t.TempDir(), "a.zip")
+	c := exec.Command(python, "-c", `
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_STORED, allowZip64=True) as z:
+    with z.open(zipfile.ZipInfo("tail.bin"), "w", force_zip64=True) as f:
+        f.write(b"tail")
+    z.writestr("manifest.json", sys.argv[2])
+`, name, m.JSON(""))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got, err := Verify(t.Context(), name); err != nil || got != m {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

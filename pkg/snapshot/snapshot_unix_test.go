@@ -154,3 +154,33 @@ func TestSwappedDirectory(t *testing.T) {
 		t.Errorf("the checked directory holds %q", got)
 	}
 }
+
+// What a killed maker left is removed by the next one; what anybody still holds,
+// what is young and what only looks like it stays.
+func TestSweep(t *testing.T) {
+	dir := private(t)
+	tail := write(t, filepath.Join(t.TempDir(), "tail"), []byte("x"))
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{".snap-0011223344556677.part", ".snap-8811223344556677.part", ".snap-short.part", ".snap-0011223344556677.par", "snapshot.zip"} {
+		write(t, filepath.Join(dir, name), []byte("x"))
+		if err := os.Chtimes(filepath.Join(dir, name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, ".snap-9911223344556677.part"), []byte("young"))
+	held, err := os.Open(filepath.Join(dir, ".snap-8811223344556677.part"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if !claim(held) {
+		t.Fatal("nobody else has it")
+	}
+	if _, err := Take(t.Context(), Request{Tail: tail, Dir: dir, Name: "x.zip"}); err != nil {
+		t.Fatal(err)
+	}
+	want := ".snap-0011223344556677.par .snap-8811223344556677.part .snap-9911223344556677.part .snap-short.part snapshot.zip x.zip"
+	if got := strings.Join(entries(t, dir), " "); got != want {
+		t.Errorf("the directory holds %s", got)
+	}
+}
