@@ -102,6 +102,7 @@ var steady = []string{
 	"-c", "apply.whitespace=nowarn",
 	"-c", "apply.ignoreWhitespace=no",
 	"-c", "merge.conflictStyle=merge",
+	"-c", "rerere.enabled=false",
 	"-c", "diff.suppressBlankEmpty=false",
 }
 
@@ -471,7 +472,7 @@ func (r Repo) Included(ctx context.Context, top string) ([]string, error) {
 	if fi, err := os.Stat(rules); err != nil || !fi.Mode().IsRegular() {
 		return nil, nil
 	}
-	named, err := r.list(ctx, top, nil, "ls-files", "--others", "--ignored", "-z", "--exclude-from="+rules)
+	named, err := r.list(ctx, top, nil, nil, "ls-files", "--others", "--ignored", "-z", "--exclude-from="+rules)
 	if err != nil || len(named) == 0 {
 		return nil, err
 	}
@@ -480,7 +481,7 @@ func (r Repo) Included(ctx context.Context, top string) ([]string, error) {
 
 func (r Repo) ignoredAmong(ctx context.Context, top string, names []string) ([]string, error) {
 	input := strings.NewReader(strings.Join(names, "\x00") + "\x00")
-	ignored, err := r.list(ctx, top, input, "check-ignore", "-z", "--stdin")
+	ignored, err := r.list(ctx, top, nil, input, "check-ignore", "-z", "--stdin")
 	var failed *CommandError
 	if errors.As(err, &failed) && failed.Status == 1 {
 		return nil, nil
@@ -489,7 +490,7 @@ func (r Repo) ignoredAmong(ctx context.Context, top string, names []string) ([]s
 }
 
 // list runs a command that answers with names that end with NUL.
-func (r Repo) list(ctx context.Context, dir string, input *strings.Reader, args ...string) ([]string, error) {
+func (r Repo) list(ctx context.Context, dir string, add []string, input *strings.Reader, args ...string) ([]string, error) {
 	env := r.Env
 	if env == nil {
 		env = os.Environ()
@@ -500,7 +501,7 @@ func (r Repo) list(ctx context.Context, dir string, input *strings.Reader, args 
 	}
 	spec := proc.RunSpec{
 		Path: path, Args: slices.Concat([]string{"git"}, always, steady, args),
-		Env: environ.Git(env), Dir: dir, Limit: worktreeLimit, MaxOutput: listing,
+		Env: append(environ.Git(env), add...), Dir: dir, Limit: worktreeLimit, MaxOutput: listing,
 	}
 	if input != nil {
 		spec.Stdin = input
@@ -527,13 +528,15 @@ func (r Repo) list(ctx context.Context, dir string, input *strings.Reader, args 
 
 // Changes is what a worktree holds beyond a commit.
 type Changes struct {
-	Head     string // commit that is checked out
-	Branch   string // "" when detached
-	Commits  int    // on HEAD, not in the base
-	Tracked  int    // tracked files with changes that are not committed
-	Files    int    // untracked, not ignored files
-	Ignored  []string
-	Unmerged bool
+	Head    string // commit that is checked out
+	Branch  string // "" when detached
+	Commits int    // on HEAD, not in the base
+	Tracked int    // tracked files with changes that are not committed
+	Files   int    // untracked, not ignored files
+	Ignored []string
+	// Submodules are those with changes or commits of their own.
+	Submodules []string
+	Unmerged   bool
 	// Partial: there is more than the numbers say.
 	Partial bool
 }
@@ -565,6 +568,10 @@ func (r Repo) Inspect(ctx context.Context, dir, base string) (Changes, error) {
 			}
 		case "1", "2":
 			c.Tracked++
+			// XY sub mH mI mW hH hI path; sub is S<c><m><u> for a submodule.
+			if f := strings.SplitN(rest, " ", 8); len(f) == 8 && strings.HasPrefix(f[1], "S") && f[1] != "S..." {
+				c.Submodules = append(c.Submodules, f[7])
+			}
 		case "u":
 			c.Tracked++
 			c.Unmerged = true
@@ -621,8 +628,7 @@ func (r Repo) Save(ctx context.Context, dir, message string, limit time.Duration
 	}
 	commit := []string{"commit", "--quiet", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "--message=" + message}
 	if _, err = run(commit...); errors.As(err, &failed) && strings.Contains(failed.Detail, "ident") {
-		env := []string{"GIT_AUTHOR_NAME=prun", "GIT_AUTHOR_EMAIL=prun@localhost", "GIT_COMMITTER_NAME=prun", "GIT_COMMITTER_EMAIL=prun@localhost"}
-		_, err = r.git(ctx, dir, max(time.Until(deadline), time.Millisecond), env, commit...)
+		_, err = r.git(ctx, dir, max(time.Until(deadline), time.Millisecond), nobody, commit...)
 	}
 	if err != nil {
 		return "", fmt.Errorf("save %s: %w", dir, err)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prun-suite/prun/pkg/agent"
 	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/state"
 )
@@ -251,4 +252,54 @@ func (l Lane) rotate(file string, last int) error {
 			return err
 		}
 	}
+}
+
+// Ready records who is to work on what. The caller holds the lane's lock.
+func (l Lane) Ready(runner string, brief []byte) error {
+	if err := atomicfile.Replace(l.Path(FileBrief), brief, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", FileBrief, err)
+	}
+	return l.Set(FileRunner, runner)
+}
+
+// Begin records which files the worker will write and that the lane is being
+// dispatched.
+func (l Lane) Begin(b agent.Backend) error {
+	err := errors.Join(l.Set(FileResult, l.Path(FileResultMD)), l.Set(FileRunLog, l.Path(FileLog)))
+	if out, _ := Outputs(b); out == FileEvents {
+		err = errors.Join(err, l.Set(FileEventLog, l.Path(FileEvents)))
+	}
+	return errors.Join(err, l.Set(FileStatus, Dispatching))
+}
+
+// Drafts lists lanes whose making was cut short, held so that nobody takes
+// them up again until unlock is called. ErrBusy is wrapped when a lane is being
+// made at this moment.
+func (r Run) Drafts() (drafts []Lane, unlock func(), err error) {
+	var held []*atomicfile.Lock
+	unlock = func() {
+		for _, l := range held {
+			_ = l.Unlock()
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(r.Dir, dirLanes))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, unlock, nil
+	}
+	if err != nil {
+		return nil, unlock, fmt.Errorf("list lanes: %w", err)
+	}
+	for _, e := range entries {
+		phase, hidden := strings.CutPrefix(e.Name(), hiddenPrefix)
+		if !hidden || !ValidName(phase) {
+			continue
+		}
+		lock, err := r.Lock(lockOf(phase))
+		if err != nil {
+			return nil, unlock, fmt.Errorf("lane %s is being made: %w", phase, err)
+		}
+		held = append(held, lock)
+		drafts = append(drafts, Lane{Run: r, Phase: phase, Dir: filepath.Join(r.Dir, dirLanes, e.Name())})
+	}
+	return drafts, unlock, nil
 }
