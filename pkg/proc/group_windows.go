@@ -73,10 +73,13 @@ func spawn(path string, args, env []string, dir string, files []*os.File, flags 
 			std[i] = f
 		}
 	}
-	p, err := os.StartProcess(full, args, &os.ProcAttr{
-		Dir: dir, Env: whole(env), Files: std,
-		Sys: &syscall.SysProcAttr{CreationFlags: flags},
-	})
+	sys := &syscall.SysProcAttr{CreationFlags: flags}
+	if isBatch(full) {
+		if full, sys.CmdLine, err = batchLine(full, args[1:]); err != nil {
+			return nil, 0, &StartError{Path: path, NotExecutable: true, Err: err}
+		}
+	}
+	p, err := os.StartProcess(full, args, &os.ProcAttr{Dir: dir, Env: whole(env), Files: std, Sys: sys})
 	if err != nil {
 		return nil, 0, classify(path, dir, err)
 	}
