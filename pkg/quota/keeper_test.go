@@ -34,7 +34,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	home := t.TempDir()
+	home := scratch(t)
 	w := &world{t: t, clock: time.Now().Truncate(time.Second)}
 	w.answer = func(proc.RunSpec) (proc.RunResult, error) {
 		return proc.RunResult{Stdout: []byte(answered(0.5))}, nil
@@ -471,7 +471,7 @@ func TestBounded(t *testing.T) {
 }
 
 func TestStandard(t *testing.T) {
-	home := t.TempDir()
+	home := scratch(t)
 	env := map[string]string{"HOME": home, "USERPROFILE": home, "AGY_QUOTA_TTL_SECONDS": "60", "PATH": ""}
 	getenv := func(name string) string { return env[name] }
 	c, warnings := Standard(getenv)

@@ -36,7 +36,7 @@ func TestClaude(t *testing.T) {
 	if r, _ := parseClaude([]byte(`{"rate_limits":{"five_hour":{"used_percentage":150},"seven_day":{"used_percentage":-3}}}`), now); r.Windows[0].Left != 0 || r.Windows[1].Left != 100 {
 		t.Errorf("%+v", r)
 	}
-	if _, err := ReadClaude(t.TempDir(), now); err == nil {
+	if _, err := ReadClaude(scratch(t), now); err == nil {
 		t.Error("a directory was read")
 	}
 	env := func(v string) func(string) string { return func(string) string { return v } }
@@ -150,7 +150,7 @@ func TestCodex(t *testing.T) {
 		}, 99, nil, "", time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := codex{t, t.TempDir()}
+			dir := codex{t, scratch(t)}
 			c.put(dir)
 			r, err := ReadCodex(dir.dir, now)
 			if !errors.Is(err, c.err) {
@@ -174,7 +174,7 @@ func TestCodex(t *testing.T) {
 
 // A rollout of a terabyte is read from its end, and not much of it.
 func TestCodexHuge(t *testing.T) {
-	c := codex{t, t.TempDir()}
+	c := codex{t, scratch(t)}
 	path := c.put("2026/11/29", "rollout-1.jsonl", "", 0)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -223,7 +223,7 @@ func TestCodexRecord(t *testing.T) {
 }
 
 func TestCodexModel(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "config.toml")
+	path := filepath.Join(scratch(t), "config.toml")
 	if got := codexModel(path); got != "codex" {
 		t.Error(got)
 	}

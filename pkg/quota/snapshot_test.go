@@ -135,7 +135,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestRead(t *testing.T) {
-	dir := t.TempDir()
+	dir := scratch(t)
 	huge := filepath.Join(dir, "huge")
 	f, err := os.Create(huge)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 func newPool(t *testing.T) *Pool {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "slots")
+	dir := filepath.Join(scratch(t), "slots")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	dir := t.TempDir()
+	dir := scratch(t)
 	if _, err := Open(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Open of nothing: %v", err)
 	}
@@ -324,7 +324,7 @@ func TestOpen(t *testing.T) {
 			t.Errorf("limit %d is taken", limit)
 		}
 	}
-	if err := os.RemoveAll(p.dir); err != nil {
+	if err := removeTree(p.dir); err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []int{0, 3} {
