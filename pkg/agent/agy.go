@@ -41,7 +41,7 @@ func (agy) Capabilities() Capabilities {
 	return Capabilities{
 		Streams:     true,
 		Resumes:     true,
-		Doors:       []string{DoorDispatch},
+		Doors:       []string{DoorDispatch, DoorFanout},
 		FirstSignal: sigTerm,
 		Grace:       5 * time.Second,
 	}
@@ -115,10 +115,15 @@ func (a agy) Stdin(t Turn, prompt []byte) ([]byte, error) {
 	type message struct {
 		Content string `json:"content"`
 	}
+	text := a.Relay(t, prompt)
+	if t.door() == DoorFanout {
+		// A brief says itself what is to come of it.
+		text = string(prompt)
+	}
 	err := enc.Encode(struct {
 		Event   string  `json:"event"`
 		Message message `json:"message"`
-	}{"user", message{a.Relay(t, prompt)}})
+	}{"user", message{text}})
 	if err != nil {
 		return nil, fmt.Errorf("encode agy's input: %w", err)
 	}

@@ -20,7 +20,7 @@ func (claude) Capabilities() Capabilities {
 	return Capabilities{
 		Streams:     true,
 		Resumes:     true,
-		Doors:       []string{DoorDispatch, DoorHerd},
+		Doors:       []string{DoorDispatch, DoorHerd, DoorFanout},
 		FirstSignal: sigTerm,
 		Grace:       5 * time.Second,
 		IdleReaps:   true,

@@ -21,7 +21,7 @@ func (muse) Capabilities() Capabilities {
 	return Capabilities{
 		Streams:     true,
 		Resumes:     true,
-		Doors:       []string{DoorDispatch, DoorHerd},
+		Doors:       []string{DoorDispatch, DoorHerd, DoorFanout},
 		FirstSignal: sigTerm,
 		Grace:       5 * time.Second,
 		IdleReaps:   true,
