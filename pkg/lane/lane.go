@@ -93,8 +93,10 @@ func (l Lane) Path(file string) string { return filepath.Join(l.Dir, file) }
 // Get returns one of the lane's values, "" when there is none.
 func (l Lane) Get(file string) string { return dir(l.Dir).get(file) }
 
-// Set writes one of the lane's values.
+// Set writes one of the lane's values durably.
 func (l Lane) Set(file, value string) error { return dir(l.Dir).set(file, value) }
+
+func (l Lane) note(file, value string) error { return dir(l.Dir).note(file, value) }
 
 // Lock keeps others from starting, making or dropping the lane.
 func (l Lane) Lock() (*atomicfile.Lock, error) { return l.Run.Lock(lockOf(l.Phase)) }
@@ -259,15 +261,15 @@ func (l Lane) Ready(runner string, brief []byte) error {
 	if err := atomicfile.Replace(l.Path(FileBrief), brief, 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", FileBrief, err)
 	}
-	return l.Set(FileRunner, runner)
+	return l.note(FileRunner, runner)
 }
 
 // Begin records which files the worker will write and that the lane is being
 // dispatched.
 func (l Lane) Begin(b agent.Backend) error {
-	err := errors.Join(l.Set(FileResult, l.Path(FileResultMD)), l.Set(FileRunLog, l.Path(FileLog)))
+	err := errors.Join(l.note(FileResult, l.Path(FileResultMD)), l.note(FileRunLog, l.Path(FileLog)))
 	if out, _ := Outputs(b); out == FileEvents {
-		err = errors.Join(err, l.Set(FileEventLog, l.Path(FileEvents)))
+		err = errors.Join(err, l.note(FileEventLog, l.Path(FileEvents)))
 	}
 	return errors.Join(err, l.Set(FileStatus, Dispatching))
 }

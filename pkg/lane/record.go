@@ -88,8 +88,8 @@ func (*Record) Furnish(u state.Unit, final string, l *supervise.Launch) (string,
 	err = errors.Join(
 		u.WriteEntry(state.FileDispatchPID, strconv.Itoa(os.Getpid())),
 		u.WriteEntry(state.FileTimestamp, strconv.FormatInt(time.Now().Unix(), 10)),
-		lane.Set(FileWrapPID, strconv.Itoa(os.Getpid())),
-		lane.Set(FileWrapStart, time.Now().Format(lstart)),
+		lane.note(FileWrapPID, strconv.Itoa(os.Getpid())),
+		lane.note(FileWrapStart, time.Now().Format(lstart)),
 	)
 	if err != nil {
 		return "", &supervise.Refusal{Stage: supervise.StageStateDir, Path: final, Text: err.Error()}
@@ -103,7 +103,7 @@ const lstart = "Mon Jan _2 15:04:05 2006"
 
 // streams reports whether a backend's standard output is events, and its
 // answer is found among them.
-func streams(b agent.Backend) bool { return b.Capabilities().Streams }
+func streams(b agent.Backend) bool { return agent.Events(b, agent.DoorFanout) }
 
 // ownAnswer reports whether the client itself writes result.md.
 func ownAnswer(b agent.Backend) bool { return b.Name() == "codex" }
@@ -139,7 +139,7 @@ func (r *Record) Open(u state.Unit, l *supervise.Launch, b agent.Backend) (stdou
 	}
 	r.tree = watch(l.Scratch)
 	// The worker starts next; should it not, the end says so.
-	_ = lane.Set(FileStatus, Running)
+	_ = lane.note(FileStatus, Running)
 	return stdout, stderr, reading, nil
 }
 
@@ -253,9 +253,9 @@ func (*Record) name(u state.Unit, l *supervise.Launch) {
 	}
 	lane, n := e.lane(), strconv.Itoa(w.Worker.PID)
 	// For people and old readers; identities stand in the unit's directory.
-	_ = lane.Set(FileChildPID, n)
-	_ = lane.Set(FileChildPG, n)
-	_ = lane.Set(FileChildAt, w.Started.Local().Format(lstart))
+	_ = lane.note(FileChildPID, n)
+	_ = lane.note(FileChildPG, n)
+	_ = lane.note(FileChildAt, w.Started.Local().Format(lstart))
 }
 
 // StopCause implements supervise.Record: a stop is a cancellation when one was
@@ -290,7 +290,7 @@ func (*Record) StopSteps(_ state.Unit, l *supervise.Launch) []agent.StopStep {
 // RequestCancel leaves the request that makes a stop a cancellation, with the
 // time that the worker gets.
 func (l Lane) RequestCancel(grace time.Duration) error {
-	return l.Set(FileCancel, strconv.FormatInt(int64(grace/time.Second), 10)+" "+time.Now().UTC().Format(time.RFC3339))
+	return l.note(FileCancel, strconv.FormatInt(int64(grace/time.Second), 10)+" "+time.Now().UTC().Format(time.RFC3339))
 }
 
 // WorkerResult implements supervise.Record.

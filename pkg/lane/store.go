@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -125,6 +126,25 @@ func (d dir) get(file string) string {
 // set writes a value whole: readers see the old one or the new one.
 func (d dir) set(file, value string) error {
 	if err := atomicfile.Replace(d.path(file), []byte(value+"\n"), 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
+
+// note writes a value whole that need not survive a power cut: who works at
+// this moment, and where what is said goes.
+func (d dir) note(file, value string) error {
+	temp := atomicfile.TempName(d.path(file), strconv.Itoa(os.Getpid())+"-1")
+	err := atomicfile.Write(temp, []byte(value+"\n"), 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		_ = os.Remove(temp)
+		err = atomicfile.Write(temp, []byte(value+"\n"), 0o600)
+	}
+	if err == nil {
+		err = atomicfile.Rename(temp, d.path(file))
+	}
+	if err != nil {
+		_ = os.Remove(temp)
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return nil
