@@ -2,7 +2,7 @@
 // machine share, whatever their TMPDIR, HOME or session. What is counted across all of
 // them (pkg/slots) and what one may tell the next (pkg/preflight) lives there.
 //
-// It is not the place of state directories and of nothing that must survive a reboot.
+// It is no place for state directories, nor for anything that must survive a reboot.
 // It does not know what is kept in it.
 //
 // Invariant: a directory that Open returns belongs to this user, is no link, and nobody
@@ -50,7 +50,12 @@ func Open(getenv func(string) string, sub string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("open user directory: %w", err)
 	}
-	var first error
+	return among(base, sub)
+}
+
+// among takes the first name at base that is not somebody else's.
+func among(base, sub string) (string, error) {
+	var refused error
 	for i := range spare {
 		dir := base
 		if i > 0 {
@@ -60,9 +65,9 @@ func Open(getenv func(string) string, sub string) (string, error) {
 		if err == nil || !errors.Is(err, ErrUnsafe) || ours(dir) {
 			return path, err
 		}
-		first = errors.Join(first, err)
+		refused = errors.Join(refused, err)
 	}
-	return "", first
+	return "", refused
 }
 
 func within(dir, sub string) (string, error) {

@@ -92,6 +92,16 @@ func TestTaken(t *testing.T) {
 	if _, err := Open(env(taken), "slots"); !errors.Is(err, ErrUnsafe) {
 		t.Errorf("a directory of another user that was asked for: %v", err)
 	}
+	for range 2 {
+		if got, err := among(taken, "slots"); err != nil || got != filepath.Join(taken+"-1", "slots") {
+			t.Errorf("beside it: %q, %v", got, err)
+		}
+	}
+	// Our own directory with a fault is not stepped around: others would not do the same.
+	must(t, os.Chmod(taken+"-1", 0o755))
+	if _, err := among(taken, "slots"); !errors.Is(err, ErrUnsafe) {
+		t.Errorf("an open directory of ours: %v", err)
+	}
 	if ours(taken) {
 		t.Error("ours says that another user's directory is ours")
 	}
