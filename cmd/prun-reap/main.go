@@ -131,7 +131,7 @@ func (o *options) candidates(env *cli.Env) (units []state.Unit, base string, tro
 		}
 		seen[dir] = true
 		u := state.Unit{Dir: dir}
-		if out, err := u.ReadOutcome(); !always && err == nil && out != nil && out.ProvenEmpty {
+		if out, err := u.ReadOutcome(); !always && err == nil && out != nil && out.ProvenEmpty && !u.Unfinished() {
 			return
 		}
 		units = append(units, u)
@@ -165,6 +165,9 @@ func (o *options) candidates(env *cli.Env) (units []state.Unit, base string, tro
 			}
 			if strings.HasPrefix(e.Name(), state.HiddenPrefix) && e.IsDir() && !o.DryRun {
 				supervise.ClearUnborn(filepath.Join(abs, e.Name()))
+			}
+			if e.Type().IsRegular() && !o.DryRun {
+				state.DropClaim(filepath.Join(abs, e.Name()))
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/prun-suite/prun/pkg/atomicfile"
 )
@@ -22,7 +23,7 @@ const claimPrefix = ".prun-claim-"
 // are other users': their locks could not be opened, and a name that another
 // user can make first must not be able to refuse us.
 func ClaimResult(base, path string) (*atomicfile.Lock, error) {
-	name := filepath.Join(base, claimPrefix+strconv.Itoa(os.Getuid())+"-"+resultHash(path))
+	name := ClaimName(base, path)
 	lock, err := atomicfile.TryLock(name)
 	if errors.Is(err, atomicfile.ErrLocked) {
 		return nil, fmt.Errorf("claim result %s: %w: %w", path, ErrClaimed, err)
@@ -31,6 +32,27 @@ func ClaimResult(base, path string) (*atomicfile.Lock, error) {
 		return nil, fmt.Errorf("claim result %s: %w", path, err)
 	}
 	return lock, nil
+}
+
+// ClaimName is the file that ClaimResult locks. It depends on what stands at path
+// now: whoever will need it later keeps it.
+func ClaimName(base, path string) string {
+	return filepath.Join(base, claimPrefix+strconv.Itoa(os.Getuid())+"-"+resultHash(path))
+}
+
+// DropClaim removes the file of a claim that nobody holds any more, because
+// whoever held it was killed. A name that is no claim of this user's, and one
+// that is held, is left alone.
+func DropClaim(name string) {
+	if !strings.HasPrefix(filepath.Base(name), claimPrefix+strconv.Itoa(os.Getuid())+"-") {
+		return
+	}
+	if fi, err := os.Lstat(name); err != nil || !fi.Mode().IsRegular() {
+		return
+	}
+	if lock, err := atomicfile.TryLock(name); err == nil {
+		_ = ReleaseClaim(lock)
+	}
 }
 
 // ReleaseClaim gives a claim up and removes its file. A claim that is simply

@@ -202,22 +202,36 @@ func (u Unit) publishOutcome(o Outcome) error {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := atomicfile.Publish(reserve, final); err != nil {
-		if errors.Is(err, atomicfile.ErrExists) {
-			return ErrExists
+	err = atomicfile.Publish(reserve, final)
+	if err != nil && !errors.Is(err, atomicfile.ErrExists) {
+		// A second name costs an inode on tmpfs, and a quota on others: the
+		// text has its blocks, so it is only given another name.
+		if rerr := atomicfile.RenameNoReplace(reserve, final); rerr == nil || errors.Is(rerr, atomicfile.ErrExists) {
+			err = rerr
 		}
+	}
+	if errors.Is(err, atomicfile.ErrExists) {
+		return ErrExists
+	}
+	if err != nil {
 		return err
 	}
-	if err := atomicfile.SyncDir(u.Dir); err != nil {
-		return err
-	}
-	u.SweepOutcome()
-	return nil
+	return atomicfile.SyncDir(u.Dir)
 }
 
-// SweepOutcome removes the second name of a published outcome, which is all
-// that a supervisor killed right after publishing leaves behind. It does
-// nothing while there is no outcome.
+// Unfinished reports that a published outcome still has its second name: whoever
+// published it was killed before it had done what comes after an outcome.
+func (u Unit) Unfinished() bool {
+	if _, err := os.Lstat(u.Path(FileOutcome)); err != nil {
+		return false
+	}
+	_, err := os.Lstat(u.Path(FileOutcomeReserve))
+	return err == nil
+}
+
+// SweepOutcome removes the second name of a published outcome. It is the last
+// step of a conclusion: until then the name says that something may be left to
+// do. It does nothing while there is no outcome.
 func (u Unit) SweepOutcome() {
 	if _, err := os.Lstat(u.Path(FileOutcome)); err == nil {
 		// A name that stays is harmless and is not worth an error.

@@ -54,7 +54,11 @@ func TestPublishOutcome(t *testing.T) {
 	if m := mode(t, u.Path(FileOutcome)); m != 0o600 && runtime.GOOS != "windows" {
 		t.Errorf("mode %o", m)
 	}
-	if _, err := os.Lstat(u.Path(FileOutcomeReserve)); !isMissing(err) {
+	if !u.Unfinished() {
+		t.Error("nothing says that the conclusion goes on")
+	}
+	u.SweepOutcome()
+	if u.Unfinished() {
 		t.Error("the reserve is still there")
 	}
 	err = u.PublishOutcome(Outcome{Unit: "u", Cause: Lost, Reason: strings.Repeat("x", 4000)})

@@ -22,6 +22,8 @@ type birthNames struct {
 	Hidden string `json:"hidden"`
 	Final  string `json:"final"`
 	Leaf   string `json:"leaf,omitempty"`
+	// Claim is the file that claims the result path.
+	Claim string `json:"claim,omitempty"`
 }
 
 // newborn is a unit whose state directory is complete under its final name.
@@ -52,6 +54,9 @@ func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, 
 	names := birthNames{Hidden: hidden, Final: final}
 	if l.Containment != proc.ModeSubreaper && l.ReuseLeaf == "" {
 		names.Leaf = "prun-" + nonce
+	}
+	if l.Result != "" {
+		names.Claim = state.ClaimName(l.Base, l.Result)
 	}
 	if err := guard.tell(names); err != nil {
 		return nil, &Refusal{Stage: StageStart, Text: err.Error()}

@@ -156,6 +156,7 @@ func (c *concluder) conclude(e ending) (state.Outcome, error) {
 	}
 	at(c.party, "C7")
 	trouble(c.record.Settled(c.unit, &c.launch, &o))
+	c.tidy()
 	at(c.party, "C8")
 	return o, all
 }

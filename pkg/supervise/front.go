@@ -219,7 +219,7 @@ func (f *front) orphaned() (Report, error) {
 		return f.report, errors.Join(&Refusal{Stage: StageStart, Text: "the supervisor ended before it said why"}, f.handing)
 	}
 	u := state.Unit{Dir: f.report.Dir}
-	if o, err := u.ReadOutcome(); err == nil && o != nil {
+	if o, err := u.ReadOutcome(); err == nil && o != nil && !u.Unfinished() {
 		f.report.Outcome = o
 		return f.report, nil
 	}
@@ -235,7 +235,7 @@ func (f *front) orphaned() (Report, error) {
 	if !f.heir {
 		end.Spare = func(int) bool { return true }
 	}
-	o, err := settle(f.door.Record, u, partyFront, end, f.door.Note)
+	o, err := settle(f.door.Record, u, partyFront, killed, end, f.door.Note)
 	if err != nil && o.Unit == "" {
 		return f.report, err
 	}

@@ -66,16 +66,17 @@ func Keep(rec Record, args []string) int {
 	at(partyKeeper, "K2")
 	proc.PremakeThreads(premadeThreads)
 
-	if child.Await() == (proc.Exit{}) {
+	exit := child.Await()
+	if exit == (proc.Exit{}) {
 		// It concluded, and said what it could not end.
 		child.Reap()
 		return 0
 	}
-	return bury(rec, child, mine)
+	return bury(rec, child, exit, mine)
 }
 
 // bury concludes what a dead supervisor left behind, if anything.
-func bury(rec Record, child *proc.Child, mine *os.File) int {
+func bury(rec Record, child *proc.Child, exit proc.Exit, mine *os.File) int {
 	names, locks, err := inherit(mine)
 	if err != nil && names.Final == "" {
 		// It died before it made anything, or could not say what.
@@ -87,11 +88,14 @@ func bury(rec Record, child *proc.Child, mine *os.File) int {
 		for _, l := range locks {
 			_ = l.Unlock()
 		}
+		if names.Claim != "" {
+			state.DropClaim(names.Claim)
+		}
 	}()
 	child.Reap()
 	u := state.Unit{Dir: names.Final}
 	if _, err := os.Lstat(u.Path(state.FileIdentity)); err == nil {
-		_, err := settle(rec, u, partyKeeper, proc.EndOptions{Spare: detachedUnits(u)}, func(string) {})
+		_, err := settle(rec, u, partyKeeper, fate(exit), proc.EndOptions{Spare: detachedUnits(u)}, func(string) {})
 		if err != nil {
 			return exitTrouble
 		}

@@ -89,6 +89,9 @@ func Reap(rec Record, u state.Unit, opts ReapOptions) Finding {
 		return left(LeftUnknownIdentity, err.Error())
 	}
 	if settled != nil && settled.ProvenEmpty {
+		if u.Unfinished() && !opts.DryRun {
+			f.finish(rec, settled)
+		}
 		return f
 	}
 	id, err := u.ReadIdentity()
@@ -131,6 +134,19 @@ func Reap(rec Record, u state.Unit, opts ReapOptions) Finding {
 	}
 	r := &reaping{Finding: f, rec: rec, id: *id, opts: opts, settled: settled, otherBoot: otherBoot}
 	return r.run()
+}
+
+// finish does what a killed concluder of a settled unit left undone, unless
+// somebody is still at it.
+func (f *Finding) finish(rec Record, o *state.Outcome) {
+	lock, err := atomicfile.TryLock(f.Unit.Path(state.FileLock))
+	if err != nil {
+		return
+	}
+	defer lock.Unlock()
+	if err := finish(rec, f.Unit, partyReaper, o); err != nil {
+		f.Detail = err.Error()
+	}
 }
 
 type reaping struct {
@@ -368,6 +384,11 @@ func (r *reaping) settle(proof proc.Proof, means string) Finding {
 	if r.opts.DryRun {
 		r.Would = true
 		return r.Finding
+	}
+	if r.settled != nil && r.Unit.Unfinished() {
+		if err := finish(r.rec, r.Unit, partyReaper, r.settled); err != nil {
+			r.Detail = err.Error()
+		}
 	}
 	if r.settled == nil {
 		o, err := conclude(r.rec, r.Unit, r.id, r.worker, proof, r.otherBoot)

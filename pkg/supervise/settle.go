@@ -4,14 +4,29 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
 )
 
+// Why a supervisor did not conclude.
+const (
+	killed  = "the supervisor was killed before the worker's end was seen"
+	failing = "the supervisor could not record the end"
+)
+
+// fate is why a supervisor with this exit did not conclude.
+func fate(x proc.Exit) string {
+	if x.Signal == 0 && x.Code == exitTrouble {
+		return failing
+	}
+	return killed
+}
+
 // settle concludes a unit whose supervisor is dead, in a process that has
-// inherited its tree (the keeper, or the front door as the last above it). The
-// caller holds the unit's lock. A unit that has its outcome is only swept.
-func settle(rec Record, u state.Unit, party string, end proc.EndOptions, note func(string)) (state.Outcome, error) {
+// inherited its tree (the keeper, or the front door as the last above it). why
+// says what became of the supervisor. The caller holds the unit's lock. A unit that has its outcome is only swept.
+func settle(rec Record, u state.Unit, party, why string, end proc.EndOptions, note func(string)) (state.Outcome, error) {
 	id, err := u.ReadIdentity()
 	if err != nil || id == nil {
 		proof := proc.Sweep(nil, end)
@@ -26,14 +41,14 @@ func settle(rec Record, u state.Unit, party string, end proc.EndOptions, note fu
 	}
 	if o, err := u.ReadOutcome(); err == nil && o != nil {
 		proc.Sweep(leaf, end)
-		return *o, finish(rec, u, o)
+		return *o, finish(rec, u, party, o)
 	}
 	c, err := adopt(rec, u, party, note)
 	if err != nil {
 		proc.Sweep(leaf, end)
 		return state.Outcome{}, err
 	}
-	e := ending{started: id.Created, cause: state.Lost, reason: "the supervisor was killed before the worker's end was seen"}
+	e := ending{started: id.Created, cause: state.Lost, reason: why}
 	worker, err := u.ReadWorker()
 	if err != nil {
 		e.notes = append(e.notes, err.Error())
@@ -82,12 +97,32 @@ func partyName(party string) string {
 	return "supervisor"
 }
 
-// finish does what comes after the outcome, for a concluder that died there.
-func finish(rec Record, u state.Unit, o *state.Outcome) error {
-	u.SweepOutcome()
-	c, err := adopt(rec, u, partyKeeper, func(string) {})
+// finish does what comes after the outcome, for a concluder that died there. The
+// caller holds the unit's lock.
+func finish(rec Record, u state.Unit, party string, o *state.Outcome) error {
+	c, err := adopt(rec, u, party, func(string) {})
 	if err != nil {
 		return err
 	}
-	return rec.Settled(u, &c.launch, o)
+	err = rec.Settled(u, &c.launch, o)
+	c.tidy()
+	return err
+}
+
+// tidy removes what nobody needs once the outcome is there: files that were
+// being replaced when their writer was killed, the claim of a result path whose
+// holders are all dead, and, last, the mark that something is left to do.
+func (c *concluder) tidy() {
+	if c.home() != nil {
+		return
+	}
+	if c.party != partySupervisor {
+		// Whoever wrote here is dead, or is this process: its lock is held.
+		_ = atomicfile.Sweep(c.unit.Dir, func(int) bool { return false })
+	}
+	if (c.party == partyFront || c.party == partyReaper) && c.launch.Result != "" {
+		// A keeper holds the claim itself, and drops it when it is done.
+		state.DropClaim(state.ClaimName(c.launch.Base, c.launch.Result))
+	}
+	c.unit.SweepOutcome()
 }
