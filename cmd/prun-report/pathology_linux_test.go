@@ -54,7 +54,7 @@ func reportAs(t *testing.T, uid int, args ...string) (stdout, stderr string, sta
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	c := exec.CommandContext(ctx, os.Args[0], args...)
-	c.Env = append(os.Environ(), helperVariable+"="+strconv.Itoa(uid))
+	c.Env = append(os.Environ(), helperVariable+"="+strconv.Itoa(uid), "GORACE=atexit_sleep_ms=0")
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
 	err := c.Run()

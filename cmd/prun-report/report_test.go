@@ -553,7 +553,7 @@ func (f *failing) Write(p []byte) (int, error) {
 
 func TestOutputFails(t *testing.T) {
 	root := t.TempDir()
-	for i := range 900 {
+	for i := range 50 {
 		unit(t, root, "u"+strconv.Itoa(i), i+2, "", "")
 	}
 	for _, args := range [][]string{{"--json"}, {}, {"--detail"}} {

@@ -116,6 +116,13 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 	case !o.All && o.Unit == "":
 		return cli.Usage("option --unit is required")
 	}
+	if !o.All {
+		if fi, err := os.Stat(o.Unit); err != nil {
+			return quoted(exitUsage, "unit is not a directory: "+err.Error())
+		} else if !fi.IsDir() {
+			return quoted(exitUsage, "unit is not a directory: "+o.Unit)
+		}
+	}
 	dir, name, err := o.destination(env)
 	if err != nil {
 		return err
@@ -128,11 +135,6 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 
 // one takes one snapshot.
 func (o *options) one(ctx context.Context, env *cli.Env, dir, name string) error {
-	if fi, err := os.Stat(o.Unit); err != nil {
-		return quoted(exitUsage, "unit is not a directory: "+err.Error())
-	} else if !fi.IsDir() {
-		return quoted(exitUsage, "unit is not a directory: "+o.Unit)
-	}
 	u := state.Unit{Dir: o.Unit}
 	s, err := snapshot.Take(ctx, snapshot.Request{Tail: u.Path(state.FileTail), Dir: dir, Name: name})
 	if err != nil {

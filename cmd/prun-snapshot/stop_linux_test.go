@@ -34,7 +34,7 @@ func TestSignal(t *testing.T) {
 	}
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		c := exec.Command(os.Args[0], "--unit", u, "--dest", dest)
-		c.Env = append(os.Environ(), helperVariable+"=1")
+		c.Env = append(os.Environ(), helperVariable+"=1", "GORACE=atexit_sleep_ms=0")
 		var errs strings.Builder
 		c.Stderr = &errs
 		if err := c.Start(); err != nil {

@@ -26,3 +26,6 @@ func shared(fi fs.FileInfo) bool {
 func claim(f *os.File) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
+
+// remove removes a name of ours from the destination.
+func remove(root *os.Root, _, name string) error { return root.Remove(name) }

@@ -117,16 +117,16 @@ func (t *taking) run(ctx context.Context) (*Snapshot, error) {
 		err = fail(Archive, "build archive: %w", cerr)
 	}
 	if err != nil {
-		t.root.Remove(temp)
+		remove(t.root, t.dir, temp)
 		return nil, err
 	}
 	s := &Snapshot{Manifest: m, Observed: t.changes(before, m)}
 	if err := t.publish(temp, at); err != nil {
-		t.root.Remove(temp)
+		remove(t.root, t.dir, temp)
 		return nil, err
 	}
 	s.Path = filepath.Join(t.dir, t.name)
-	if err := t.root.Remove(temp); err != nil {
+	if err := remove(t.root, t.dir, temp); err != nil {
 		s.Warning = fmt.Sprintf("temporary file %s could not be removed: %v", filepath.Join(t.dir, temp), err)
 	} else if err := syncRoot(t.root); err != nil {
 		s.Warning = fmt.Sprintf("the archive may not survive a power cut: %v", err)
@@ -149,7 +149,7 @@ func (t *taking) create() (*os.File, string, error) {
 			// A umask can take rights from the mode above.
 			if err = f.Chmod(filePerm); err != nil {
 				f.Close()
-				t.root.Remove(temp)
+				remove(t.root, t.dir, temp)
 				return nil, "", err
 			}
 			// A file system without such marks has no sweeping either.

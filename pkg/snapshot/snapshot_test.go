@@ -134,11 +134,11 @@ func checkArchive(t *testing.T, s *Snapshot, data []byte) {
 	if !slices.Equal(names, []string{"tail.bin", "manifest.json"}) {
 		t.Fatalf("members %q", names)
 	}
-	if got := member2(t, z.File[0]); !bytes.Equal(got, data) {
+	if got := content(t, z.File[0]); !bytes.Equal(got, data) {
 		t.Errorf("tail.bin has %d bytes that are not those %d of the tail", len(got), len(data))
 	}
 	var m Manifest
-	if err := json.Unmarshal(member2(t, z.File[1]), &m); err != nil || m != s.Manifest {
+	if err := json.Unmarshal(content(t, z.File[1]), &m); err != nil || m != s.Manifest {
 		t.Errorf("manifest %+v, %v, want %+v", m, err, s.Manifest)
 	}
 	sum := sha256.Sum256(data)
@@ -160,7 +160,7 @@ func checkArchive(t *testing.T, s *Snapshot, data []byte) {
 	}
 }
 
-func member2(t *testing.T, f *zip.File) []byte {
+func content(t *testing.T, f *zip.File) []byte {
 	t.Helper()
 	r, err := f.Open()
 	if err != nil {
@@ -252,8 +252,11 @@ func TestExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := []string{"file", "dir"}
-	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err == nil {
-		names = append(names, "link")
+	if os.Symlink("nowhere", filepath.Join(dir, "link")) == nil {
+		// Wine says that it made one.
+		if _, err := os.Lstat(filepath.Join(dir, "link")); err == nil {
+			names = append(names, "link")
+		}
 	}
 	before := entries(t, dir)
 	for _, name := range names {
@@ -313,6 +316,9 @@ func TestLiveTail(t *testing.T) {
 		}, []Change{Grew, Replaced}, 50000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if runtime.GOOS == "windows" && (slices.Contains(c.want, Replaced) || slices.Contains(c.want, Removed)) {
+				t.Skip("condition unix: an open file keeps its name on Windows")
+			}
 			dir := private(t)
 			tail := write(t, filepath.Join(t.TempDir(), "tail"), old)
 			root, err := openDestination(dir)
