@@ -44,7 +44,7 @@ var floors = map[string]floor{
 	"pkg/userdir":    {nil, "one directory, found the same way by every program of the user"},
 	"pkg/preflight":  {[]string{"pkg/atomicfile"}, "remembers that a probe went well; what a probe is stays with its backend"},
 	"pkg/supervise": {[]string{"pkg/proc", "pkg/watch", "pkg/agent", "pkg/environ", "pkg/state", "pkg/result", "pkg/slots",
-		"pkg/git", "pkg/pid", "pkg/atomicfile", "pkg/line"}, "the one loop from start to outcome: it may use every room below, and no front"},
+		"pkg/quota", "pkg/preflight", "pkg/userdir", "pkg/git", "pkg/pid", "pkg/atomicfile", "pkg/line"}, "the one loop from start to outcome: it may use every room below, and no front"},
 	"pkg/session": {[]string{"pkg/supervise", "pkg/eventlog", "pkg/git", "pkg/state", "pkg/atomicfile", "pkg/pid", "pkg/proc", "pkg/wake",
 		"pkg/agent", "golang.org/x/sys"},
 		"a record with its own table of files: its turns are units of the supervisor, so it stands above that room"},

@@ -21,7 +21,10 @@ import (
 	"github.com/prun-suite/prun/pkg/cli"
 	"github.com/prun-suite/prun/pkg/git"
 	"github.com/prun-suite/prun/pkg/line"
+	"github.com/prun-suite/prun/pkg/preflight"
 	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/quota"
+	"github.com/prun-suite/prun/pkg/slots"
 	"github.com/prun-suite/prun/pkg/state"
 	"github.com/prun-suite/prun/pkg/supervise"
 )
@@ -47,6 +50,12 @@ const (
 	varLeftovers     = "PRUN_LEFTOVERS"
 	varWithhold      = "PRUN_WITHHOLD_ENV"
 	varCloneLinks    = "PRUN_CLONE_LINKS"
+	varMaxWorkers    = "PRUN_MAX_WORKERS"
+	varMinFree       = "PRUN_MIN_FREE_MEMORY"
+	varNice          = "PRUN_NICE"
+	varGate          = "PRUN_AGY_QUOTA_GATE"
+	varBalance       = "PRUN_AGY_BALANCE"
+	varProbeCache    = "PRUN_PREFLIGHT_CACHE"
 )
 
 var environment = []cli.EnvVar{
@@ -70,6 +79,13 @@ var environment = []cli.EnvVar{
 	{Name: varLeftovers, Default: "kill", Text: "keep leaves alive, and reports, what the worker's leader left behind"},
 	{Name: varWithhold, Text: "secrets, or names: variables that the worker is not given"},
 	{Name: varCloneLinks, Default: "0", Text: "1 lets --clone share objects by hard links"},
+	{Name: varMinFree, Text: "hold a new unit back while less memory is available (2GiB, 512MiB, or bytes); nothing is ended for it"},
+	{Name: varNice, Default: "0", Text: "niceness added to the worker, 0 to 19"},
+	{Name: varGate, Default: "on", Text: "off starts agy without a look at its quota meters"},
+	{Name: varBalance, Default: "off", Text: "on lets a unit that names no model go to the agy group where more is left"},
+	{Name: "AGY_QUOTA_CACHE", Text: "another snapshot of agy's meters, never refreshed and never too old"},
+	{Name: varProbeCache, Default: "on", Text: "off probes agy for every unit, also within a minute"},
+	{Name: "PRUN_USER_DIR", Text: "directory where workers are counted and answers of probes kept, instead of prun-user-UID in /tmp"},
 	{Name: "PRUN_STATE_BASE", Text: "directory of the state directories instead of TMPDIR"},
 	{Name: "TMPDIR", Default: "/tmp", Text: "directory of the state directories"},
 }
@@ -498,7 +514,47 @@ func (c *checker) limits(context.Context) error {
 		c.env.Warnf("%s=%s is neither kill nor keep; using the default kill", varLeftovers, visible(v))
 	}
 	l.Withhold = c.env.Getenv(varWithhold)
+	c.admission()
 	return nil
+}
+
+// admission reads what may hold the unit back before its worker starts.
+func (c *checker) admission() {
+	l := &c.r.launch
+	l.MaxWorkers = c.o.MaxWorkers
+	if v := c.env.Getenv(varMaxWorkers); c.d.usage != "" && v != "" {
+		// The shell fronts have no option of that name to carry it.
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			c.env.Warnf("%s=%s is not a whole number; using the default, no limit", varMaxWorkers, visible(v))
+			n = 0
+		}
+		l.MaxWorkers = n
+	}
+	if c.o.QueueTimeout != nil {
+		l.QueueTimeout = c.o.QueueTimeout.Duration()
+	}
+	if v := c.env.Getenv(varMinFree); v != "" {
+		n, err := slots.ParseSize(v)
+		if err != nil {
+			c.env.Warnf("%s=%s: %v; using the default, no limit", varMinFree, visible(v), err)
+			n = 0
+		}
+		l.MinFree = n
+	}
+	if v := c.env.Getenv(varNice); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 || n > 19 {
+			c.env.Warnf("%s=%s is not a number from 0 to 19; using the default 0", varNice, visible(v))
+			n = 0
+		}
+		l.Nice = n
+	}
+	if c.backend.Name() == "agy" {
+		l.Gate = !quota.GateOff(c.env.Getenv(varGate))
+		l.Balance = quota.BalanceOn(c.env.Getenv(varBalance))
+	}
+	l.ReuseProbes = !preflight.Off(c.env.Getenv(varProbeCache))
 }
 
 // books settles where the state lies and who must hear of the unit.

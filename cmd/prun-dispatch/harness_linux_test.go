@@ -16,8 +16,9 @@ import (
 	"github.com/prun-suite/prun/pkg/state"
 )
 
-// binary is prun-dispatch with crash points, built once.
-var binary string
+// binary is prun-dispatch with crash points, built once; userDir is where its
+// units are counted, away from the user's own.
+var binary, userDir string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "prun-dispatch-test")
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Chmod(dir, 0o755)
+	userDir = filepath.Join(dir, "user")
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

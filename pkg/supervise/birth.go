@@ -98,7 +98,11 @@ func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, 
 	if nb.lock, err = atomicfile.TryLock(nb.unit.Path(state.FileLock)); err != nil {
 		return refuse(StageStateDir, final, err)
 	}
-	if err := guard.lend(nb.lock, nb.claim); err != nil {
+	lent := []*os.File{nb.lock.File()}
+	if nb.claim != nil {
+		lent = append(lent, nb.claim.File())
+	}
+	if err := guard.lend(lent...); err != nil {
 		return refuse(StageStart, "", err)
 	}
 	at(partySupervisor, "S3")

@@ -15,6 +15,7 @@ import (
 	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/pid"
 	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/quota"
 	"github.com/prun-suite/prun/pkg/state"
 )
 
@@ -30,6 +31,11 @@ type concluder struct {
 	backend  agent.Backend
 	party    string
 	note     func(string)
+	// accepted: the ledger has its first line of the unit.
+	accepted bool
+	// backendFailed is set by conclude: what the unit hit is newer evidence
+	// than any reading of the meters.
+	backendFailed bool
 }
 
 // ending is how a run ended, before anything was published.
@@ -47,6 +53,7 @@ type ending struct {
 	started time.Time
 	reading Reading
 	notes   []string
+	resets  []quota.Reset
 }
 
 func (e *ending) verdict(v verdict) {
@@ -127,6 +134,11 @@ func (c *concluder) conclude(e ending) (state.Outcome, error) {
 		conclusion.source = f.source
 	}
 	c.judge(conclusion, e)
+	if len(e.resets) > 0 {
+		if b, err := json.Marshal(e.resets); err == nil {
+			o.Extra = state.Extra{"resets": b}
+		}
+	}
 	var all error
 	trouble := func(err error) {
 		if err != nil {
@@ -232,6 +244,7 @@ func (c *concluder) judge(k *Conclusion, e ending) {
 		Code: e.exit.Status(), Signal: e.exit.Signal, WorkerResult: c.record.WorkerResult(k),
 	})
 	k.Verdict = &v
+	c.backendFailed = v.BackendFailed
 	o.Notes = append(o.Notes, v.Notes...)
 	if !v.OK {
 		o.Cause, o.Reason = state.Failed, v.Reason

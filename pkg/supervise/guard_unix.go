@@ -82,15 +82,13 @@ func (g *guardLink) tell(n birthNames) error {
 
 // lend sends held locks to the keeper. In flight they stay held when this
 // process is killed, until the keeper is gone too.
-func (g *guardLink) lend(locks ...*atomicfile.Lock) error {
-	if g == nil {
+func (g *guardLink) lend(locks ...*os.File) error {
+	if g == nil || len(locks) == 0 {
 		return nil
 	}
 	var fds []int
 	for _, l := range locks {
-		if l != nil {
-			fds = append(fds, int(l.File().Fd()))
-		}
+		fds = append(fds, int(l.Fd()))
 	}
 	raw, err := g.f.SyscallConn()
 	if err != nil {

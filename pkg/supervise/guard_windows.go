@@ -3,7 +3,6 @@ package supervise
 import (
 	"os"
 
-	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/pid"
 )
 
@@ -11,10 +10,10 @@ import (
 // supervisor, whatever ended it. A nil guardLink answers for none.
 type guardLink struct{}
 
-func (g *guardLink) keeper() pid.ID                 { return pid.ID{} }
-func (g *guardLink) lost() <-chan struct{}          { return nil }
-func (g *guardLink) tell(birthNames) error          { return nil }
-func (g *guardLink) lend(...*atomicfile.Lock) error { return nil }
+func (g *guardLink) keeper() pid.ID         { return pid.ID{} }
+func (g *guardLink) lost() <-chan struct{}  { return nil }
+func (g *guardLink) tell(birthNames) error  { return nil }
+func (g *guardLink) lend(...*os.File) error { return nil }
 
 // supervisorLinks takes over the two pipes that the front door handed down as
 // standard input and output.

@@ -74,6 +74,20 @@ type Launch struct {
 	DeadStart time.Duration `json:"dead_start,omitempty"`
 	// ReuseLeaf is the cgroup of an earlier turn that this worker joins.
 	ReuseLeaf string `json:"reuse_leaf,omitempty"`
+	// MaxWorkers waits until fewer workers of this user than so many run on
+	// this machine, and MinFree until so many bytes of memory are available;
+	// zero waits for nothing. QueueTimeout gives up; zero never does.
+	MaxWorkers   int           `json:"max_workers,omitempty"`
+	MinFree      int64         `json:"min_free,omitempty"`
+	QueueTimeout time.Duration `json:"queue_timeout,omitempty"`
+	// Nice is added to the worker's niceness.
+	Nice int `json:"nice,omitempty"`
+	// Gate asks the backend's quota meters before the launch; Balance lets an
+	// unnamed unit go where more is left.
+	Gate    bool `json:"gate,omitempty"`
+	Balance bool `json:"balance,omitempty"`
+	// ReuseProbes lets a recent success of the same probes stand for them.
+	ReuseProbes bool `json:"reuse_probes,omitempty"`
 	// CI adds the variables of an unattended run to the worker's environment.
 	CI bool `json:"ci,omitempty"`
 	// Extra is the door's own, for its Record.

@@ -20,6 +20,7 @@ import (
 	"github.com/prun-suite/prun/pkg/git"
 	"github.com/prun-suite/prun/pkg/pid"
 	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/quota"
 	"github.com/prun-suite/prun/pkg/result"
 	"github.com/prun-suite/prun/pkg/state"
 )
@@ -192,6 +193,9 @@ func (s *supervisor) live() int {
 		// Freed by the kernel in any case; this also removes its file.
 		_ = state.ReleaseClaim(nb.claim)
 	}
+	if c.backendFailed {
+		s.renewQuota()
+	}
 	at(partySupervisor, "C9")
 	s.say(message{Kind: kindEnd, Outcome: &outcome})
 	if errors.Is(err, errUnrecorded) {
@@ -222,7 +226,6 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		return e
 	}
 
-	c.ledger(state.LedgerDispatched, e.started)
 	select {
 	case <-s.goes:
 	case sig := <-s.stops:
@@ -251,7 +254,11 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		}
 		close(stopped)
 	}()
-	failure := s.prepare(ctx, nb)
+	slot, failure := s.admit(ctx, nb, c)
+	defer func() { _ = slot.Release() }()
+	if failure == nil {
+		failure = s.prepare(ctx, nb)
+	}
 	close(prepared)
 	if sig, ok := <-stopped; ok {
 		cancel()
@@ -259,11 +266,13 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 	}
 	cancel()
 	if failure != nil {
+		e.resets = failure.resets
 		return unstarted(failure.cause, failure.status, failure.reason)
 	}
 	s.launch.Turn = s.turn(nb)
 	c.launch = s.launch
 
+	e.started = time.Now()
 	group, r, failure := s.start(nb)
 	if failure != nil {
 		return unstarted(failure.cause, failure.status, failure.reason)
@@ -337,15 +346,17 @@ type failure struct {
 	cause  state.Cause
 	status int
 	reason string
+	// resets says when a blocked unit may be tried again.
+	resets []quota.Reset
 }
 
 func failed(status int, format string, args ...any) *failure {
 	return &failure{cause: state.LaunchFailed, status: status, reason: fmt.Sprintf(format, args...)}
 }
 
-// prepare does everything between go and the worker's start: the quota route
-// comes first when it exists, then the clone, the probes, and the files that
-// the worker reads.
+// prepare does everything between the admission and the worker's start: the
+// clone, the model with its meters and probes, and the files that the worker
+// reads.
 func (s *supervisor) prepare(ctx context.Context, nb *newborn) *failure {
 	s.launch.Turn = s.turn(nb)
 	if s.launch.Complaint != "" {
@@ -365,20 +376,8 @@ func (s *supervisor) prepare(ctx context.Context, nb *newborn) *failure {
 			s.note(n)
 		}
 	}
-	// What was asked for, and again what is going to run.
-	if err := s.writeModel(nb.unit); err != nil {
-		return failed(exitTrouble, "%v", err)
-	}
-	if s.launch.Preflight {
-		asked := s.launch.Turn.Model
-		if f := s.preflight(ctx, nb); f != nil {
-			return f
-		}
-		if s.launch.Turn.Model != asked {
-			if err := s.writeModel(nb.unit); err != nil {
-				return failed(exitTrouble, "%v", err)
-			}
-		}
+	if f := s.chooseModel(ctx, nb); f != nil {
+		return f
 	}
 	if relayer, ok := s.backend.(agent.Relayer); ok {
 		text := relayer.Relay(s.launch.Turn, s.prompt)
@@ -417,63 +416,6 @@ func (s *supervisor) turn(nb *newborn) agent.Turn {
 		t.Bin = s.launch.Bin
 	}
 	return t
-}
-
-// preflight runs the backend's probes from the caller's directory.
-func (s *supervisor) preflight(ctx context.Context, nb *newborn) *failure {
-	cmd, err := s.backend.Command(s.launch.Turn)
-	if err != nil {
-		return failed(2, "%v", err)
-	}
-	path, err := lookPath(cmd.Path, os.Getenv("PATH"), s.launch.Cwd)
-	if err != nil {
-		return failed(exitTrouble, "%v", err)
-	}
-	var said []byte
-	keep := func() {
-		_ = atomicfile.Replace(nb.unit.Path(state.FilePreflightTail), said, 0o600)
-	}
-	defer keep()
-	before := s.launch.Turn.Model
-	for _, p := range s.backend.Probes(s.launch.Turn) {
-		res, err := proc.Run(ctx, proc.RunSpec{
-			Path: path, Args: append([]string{path}, p.Args...), Env: environ.Probe(os.Environ()),
-			Dir: s.launch.Cwd, Limit: s.launch.PreflightTimeout, MaxOutput: 1 << 20,
-		})
-		for _, out := range [][]byte{res.Stdout, res.Stderr} {
-			if len(out) > 0 {
-				if len(said) > 0 && said[len(said)-1] != '\n' {
-					said = append(said, '\n')
-				}
-				said = append(said, out...)
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return failed(exitTrouble, "preflight was stopped")
-		case res.TimedOut:
-			return failed(124, "preflight timed out after %ds", int(s.launch.PreflightTimeout/time.Second))
-		case err != nil:
-			return failed(exitTrouble, "preflight could not run %s: %v", p.Name, err)
-		case res.Exit.Code != 0:
-			return failed(exitTrouble, "Antigravity preflight failed; %s exited with code %d", p.Name, res.Exit.Code)
-		}
-		if p.Check == nil {
-			continue
-		}
-		notes, err := p.Check(&s.launch.Turn, res.Stdout, res.Stderr)
-		for _, n := range notes {
-			s.note(n)
-			_ = atomicfile.Append(nb.unit.Path(state.FileQuotaNote), []byte(n+"\n"), 0o600)
-		}
-		if err != nil {
-			return failed(exitTrouble, "%v", err)
-		}
-	}
-	if s.launch.Turn.Model != before {
-		s.notes = append(s.notes, "model "+before+" became "+s.launch.Turn.Model)
-	}
-	return nil
 }
 
 // start opens the worker's three files and starts it, contained from birth.
@@ -518,7 +460,7 @@ func (s *supervisor) start(nb *newborn) (*proc.Group, Reading, *failure) {
 	at(partySupervisor, "S8a")
 	group, err := proc.Start(proc.Spec{
 		Path: path, Args: append([]string{path}, cmd.Args...), Env: env, Dir: nb.scratch,
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, Leaf: nb.leaf, OOMScoreAdj: workerOOMScore,
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, Leaf: nb.leaf, OOMScoreAdj: workerOOMScore, Nice: s.launch.Nice,
 	})
 	var se *proc.StartError
 	switch {

@@ -1,0 +1,77 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/prun-suite/prun/pkg/slots"
+	"github.com/prun-suite/prun/pkg/state"
+	"github.com/prun-suite/prun/pkg/userdir"
+)
+
+// slotsDir is the room of the user's directory where workers are counted.
+const slotsDir = "slots"
+
+// exitBlocked says that a unit was not started for want of quota or of a slot.
+const exitBlocked = 75
+
+// admit waits for the unit's turn. Every supervised worker is counted, with or
+// without a limit of its own; while it waits the unit is queued, and no limit
+// of its life runs. A nil slot is one that could not be counted.
+func (s *supervisor) admit(ctx context.Context, nb *newborn, c *concluder) (*slots.Slot, *failure) {
+	l := &s.launch
+	limited := l.MaxWorkers > 0 || l.MinFree > 0
+	accept := func(status string) {
+		if !c.accepted {
+			c.accepted = true
+			c.ledger(status, time.Now())
+		}
+	}
+	defer func() { accept(state.LedgerDispatched) }()
+	slot, err := s.join(ctx, nb, func(p slots.Position) {
+		if err := nb.unit.ReplaceEntry(state.FileQueued, strconv.Itoa(p.Ahead)); err != nil {
+			s.note(err.Error())
+		}
+		accept(state.LedgerQueued)
+	})
+	if rerr := os.Remove(nb.unit.Path(state.FileQueued)); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+		s.note(rerr.Error())
+	}
+	switch {
+	case err == nil:
+		if lerr := s.guard.lend(slot.File()); lerr != nil {
+			s.notes = append(s.notes, lerr.Error())
+		}
+		return slot, nil
+	case errors.Is(err, slots.ErrTimeout):
+		f := failed(exitBlocked, "no slot was free within %d s (--queue-timeout); %d workers may run at once",
+			int(l.QueueTimeout/time.Second), l.MaxWorkers)
+		f.cause = state.Blocked
+		return nil, f
+	case limited:
+		return nil, failed(exitTrouble, "wait for a slot: %v", err)
+	}
+	// Nobody asked for a limit: a worker that cannot be counted still runs.
+	s.notes = append(s.notes, "not counted among the workers: "+err.Error())
+	return nil, nil
+}
+
+func (s *supervisor) join(ctx context.Context, nb *newborn, waiting func(slots.Position)) (*slots.Slot, error) {
+	dir, err := userdir.Open(os.Getenv, slotsDir)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := slots.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &s.launch
+	return pool.Join(ctx, slots.Request{
+		Limit: l.MaxWorkers, MinFree: l.MinFree, Timeout: l.QueueTimeout,
+		Unit: l.Unit, Dir: nb.unit.Dir, Parent: l.ParentUnit, Outlives: l.Detached && l.ParentUnit != "",
+		Waiting: waiting,
+	})
+}
