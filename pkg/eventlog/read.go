@@ -207,3 +207,22 @@ func lastLine(s Segment, r io.ReadCloser, limit int64) (int64, error) {
 	}
 	return 0, nil
 }
+
+// End is the position after the last whole line of a log.
+func End(name string) Position {
+	list := Segments(name)
+	if len(list) == 0 || list[len(list)-1].Name != name {
+		return Position{}
+	}
+	s := list[len(list)-1]
+	r, err := s.open()
+	if err != nil {
+		return Position{}
+	}
+	defer r.Close()
+	offset, err := lastLine(s, r, 1<<62)
+	if err != nil {
+		return Position{}
+	}
+	return Position{s.Number, offset}
+}

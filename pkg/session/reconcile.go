@@ -19,6 +19,9 @@ const defaultStall = time.Hour
 // is left and said.
 func (t Task) Reconcile() Snapshot { return t.reconcile(false) }
 
+// Settle is Reconcile for the holder of the task's lock.
+func (t Task) Settle() Snapshot { return t.reconcile(true) }
+
 // reconcile is Reconcile; locked says that the caller holds the task's lock.
 func (t Task) reconcile(locked bool) Snapshot {
 	s := t.Look()

@@ -115,7 +115,7 @@ func (t Task) stopLegacy(s Snapshot) (Snapshot, error) {
 
 // MarkKilled records that a task was ended by its user. The lock is held and nothing of it runs.
 func (t Task) MarkKilled() (Snapshot, error) {
-	if err := t.endKept(); err != nil {
+	if err := t.EndKept(); err != nil {
 		return t.Look(), err
 	}
 	err := t.UpdateMeta(0, true, func(m *Object) bool {
@@ -162,4 +162,18 @@ func Wait(ctx context.Context, tasks []Task, any bool) ([]Snapshot, error) {
 			return list, err
 		}
 	}
+}
+
+// Quiet waits until nobody of the last turn is writing any more. The record is settled a moment before its supervisor
+// is gone.
+func (t Task) Quiet() error {
+	meta, err := t.Meta()
+	if err != nil {
+		return err
+	}
+	n := TurnNumber(meta)
+	if n > 0 && !t.await(keeperTime, func() bool { return !t.Turn(n).Unit().Held() }) {
+		return errors.New("the last turn's supervisor does not end")
+	}
+	return nil
 }

@@ -119,7 +119,7 @@ func (s Snapshot) Tidy(ttl time.Duration, now time.Time) {
 	if n, ok := s.Meta.Int("leftovers"); ok && n > 0 {
 		if at, ok := s.Meta.Number("deadline_utc"); ok && Epoch(now) > at {
 			if lock, err := s.Task.TryLock(); err == nil {
-				s.Task.endKept()
+				s.Task.EndKept()
 				_ = lock.Unlock()
 			}
 		}
@@ -132,8 +132,8 @@ func (s Snapshot) Tidy(ttl time.Duration, now time.Time) {
 	}
 }
 
-// endKept ends what the task's turns left alive and says so in the record.
-func (t Task) endKept() error {
+// EndKept ends what the task's turns left alive and says so in the record.
+func (t Task) EndKept() error {
 	if err := t.EndLeftovers(1 << 30); err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (t Task) endKept() error {
 	})
 }
 
-// clearHidden removes what a killed verb left half made or half removed.
-func (r Root) clearHidden() {
+// ClearHidden removes what a killed verb left half made or half removed.
+func (r Root) ClearHidden() {
 	entries, err := os.ReadDir(r.Sessions())
 	if err != nil {
 		return
