@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/atomicfile"
@@ -699,7 +700,9 @@ func Sweep(path, owner string, keepDisplaced bool) error {
 	}
 	var failed error
 	for _, name := range []string{w.Temp, probeName(path, owner)} {
-		if err := atomicfile.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// Below something that is no directory there is nothing of ours either.
+		err := atomicfile.Remove(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			failed = errors.Join(failed, err)
 		}
 	}
