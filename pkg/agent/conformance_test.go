@@ -148,6 +148,10 @@ func TestCommands(t *testing.T) {
 					got[name] = command{Error: err.Error()}
 					continue
 				}
+				for i := range c.Args {
+					// The recorded ones have the separators of unix.
+					c.Args[i] = filepath.ToSlash(c.Args[i])
+				}
 				got[name] = command{Path: c.Path, Args: c.Args, Env: c.Env}
 			}
 			golden(t, b.Name(), "commands.golden.json", got)
