@@ -222,7 +222,7 @@ func (c *checker) resultPath(context.Context) error {
 	given := c.o.ResultFile
 	path, err := c.plainAbs(given)
 	if err != nil {
-		return c.fail("--result-file %v: %s", err, visible(given))
+		return c.fail("--result-file %v: %s", err, visible(path))
 	}
 	if !namesFile(given) {
 		return c.fail("--result-file names a directory, not a file: %s", visible(given))
@@ -326,14 +326,14 @@ func (c *checker) directories(ctx context.Context) error {
 		}
 		abs, err := c.plainAbs(dir)
 		if err != nil {
-			return c.fail("--add-dir %v: %s", err, visible(dir))
+			return c.fail("--add-dir %v: %s", err, visible(abs))
 		}
 		l.Turn.AddDirs = append(l.Turn.AddDirs, resolved(abs))
 	}
 	if scratch != "" {
 		dir, err := c.plainAbs(scratch)
 		if err != nil {
-			return c.fail("%s %v: %s", varScratch, err, visible(scratch))
+			return c.fail("%s %v: %s", varScratch, err, visible(dir))
 		}
 		l.Scratch = dir
 	}
@@ -342,7 +342,7 @@ func (c *checker) directories(ctx context.Context) error {
 	}
 	repo, err := c.plainAbs(c.o.Clone)
 	if err != nil {
-		return c.fail("--clone %v: %s", err, visible(c.o.Clone))
+		return c.fail("--clone %v: %s", err, visible(repo))
 	}
 	l.CloneRepo = repo
 	l.CloneLinks = slices.Contains([]string{"1", "true", "yes", "on"}, strings.ToLower(c.env.Getenv(varCloneLinks)))
@@ -578,7 +578,7 @@ func (c *checker) books(context.Context) error {
 	}
 	ledger, err := c.plainAbs(c.o.Ledger)
 	if err != nil {
-		return c.fail("--ledger %v: %s", err, visible(c.o.Ledger))
+		return c.fail("--ledger %v: %s", err, visible(ledger))
 	}
 	l.Ledger = ledger
 	return nil
