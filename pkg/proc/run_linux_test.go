@@ -38,7 +38,7 @@ func TestRunLeavesNothing(t *testing.T) {
 			if name == "no environment" {
 				// It still has its parent when the limit comes: that is how it is found.
 				script = strings.Replace(script, `kill -s KILL $$`, `sleep 1000`, 1)
-				limit = time.Second
+				limit = 5 * time.Second
 			}
 			s := shell(dir, script)
 			s.Limit = limit

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -235,8 +236,8 @@ func descend(roots []int, visit func(n node) bool) {
 	}
 }
 
-// execTime bounds the wait for a process that is in the middle of exec and has
-// no environment yet. It is long because a loaded machine may leave it there.
+// execTime bounds the wait for a process that is in the middle of exec or exit
+// and has no environment to look at. It is long because a loaded machine may leave it there.
 const execTime = 2 * time.Second
 
 // marked reports whether the environment of p holds entry, and whether that
@@ -244,13 +245,15 @@ const execTime = 2 * time.Second
 func marked(p int, entry string) (yes, known bool) {
 	environ, err := os.Open("/proc/" + strconv.Itoa(p) + "/environ")
 	if err != nil {
-		return false, true
+		// One that is on its way out has lost its memory and not yet its
+		// children: they are to come.
+		return false, !errors.Is(err, unix.ESRCH) || look(p).ended()
 	}
 	defer environ.Close()
 	// The kernel bounds an environment by a quarter of the stack limit.
 	text, err := io.ReadAll(io.LimitReader(environ, 64<<20))
 	if err != nil {
-		return false, true // it has ended, or is not ours to look into
+		return false, look(p).ended()
 	}
 	for e := range bytes.SplitSeq(text, []byte{0}) {
 		if string(e) == entry {
