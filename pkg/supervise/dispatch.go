@@ -199,6 +199,18 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		body = func(w io.Writer) error { _, err := s.WriteTo(w); return err }
 		kind = state.ResultFallback
 	}
+	if there == result.Foreign {
+		// A link of the worker's counts as such even when it leads to a file.
+		spare := c.Unit.Path(state.FileSpareResult)
+		err := fmt.Errorf("publish result: %s is not a regular file of its own", l.Result)
+		if c.Gone {
+			return err
+		}
+		if kept := atomicfile.ReplaceWith(spare, 0o600, body); kept != nil {
+			return fmt.Errorf("%w; %w", err, kept)
+		}
+		return fmt.Errorf("%w; the text is in %s", err, spare)
+	}
 	c.Step("C4")
 	p, err := result.Publish(result.Publication{
 		Path: l.Result, Body: body, Perm: 0o666, Proven: c.Proof.Empty,
@@ -225,6 +237,9 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		return fmt.Errorf("%w; the output is in %s only", err, c.Unit.Dir)
 	case p.Existing == result.Worker:
 		// The worker's file landed while ours was being written.
+		if standing(c) == result.Foreign {
+			return d.publish(c, result.Foreign, response)
+		}
 		return d.publish(c, result.Worker, response)
 	case p.Existing == result.Fallback:
 		// A dead concluder's, where it cannot be known by its inode.
