@@ -203,6 +203,9 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		// A link of the worker's counts as such even when it leads to a file.
 		spare := c.Unit.Path(state.FileSpareResult)
 		err := fmt.Errorf("publish result: %s is not a regular file of its own", l.Result)
+		if _, unseen := result.Inspect(l.Result); unseen != nil {
+			err = fmt.Errorf("publish result: %w", unseen)
+		}
 		if c.Gone {
 			return err
 		}
