@@ -221,7 +221,7 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		return e
 	}
 	interrupted := func(sig int) ending {
-		e = unstarted(state.Interrupted, 128+sig, interruptReason(sig))
+		e = unstarted(s.record.StopCause(nb.unit, sig), 128+sig, interruptReason(sig))
 		e.signal = sig
 		return e
 	}
