@@ -372,3 +372,15 @@ func rounds(t *testing.T, def int) int {
 	}
 	return def
 }
+
+// argv is the argument list that fakeagent reported.
+func argv(t *testing.T, report string) []string {
+	t.Helper()
+	var got struct {
+		Argv []string `json:"argv"`
+	}
+	if err := json.Unmarshal([]byte(report), &got); err != nil || len(got.Argv) == 0 {
+		t.Fatalf("report: %v\n%s", err, report)
+	}
+	return got.Argv[1:]
+}

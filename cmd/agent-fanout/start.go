@@ -170,8 +170,13 @@ func (o *startOptions) launch(env *cli.Env, run lane.Run, l lane.Lane) (supervis
 	if len(stops) > 0 {
 		stops = []agent.StopStep{{Signal: stops[0].Signal, Wait: cancelGrace}}
 	}
+	form := result.FormNamed
+	if o.Runner == "codex" || o.Runner == "command" {
+		// With a shell's statuses for a program that cannot be started.
+		form = result.FormCodex
+	}
 	launch := supervise.Launch{
-		Unit: l.Phase, Backend: backend.Name(), Tool: "agent-fanout", Form: result.FormNamed,
+		Unit: l.Phase, Backend: backend.Name(), Tool: "agent-fanout", Form: form,
 		Base: filepath.Join(run.Dir, "locks"), Cwd: worktree, Scratch: worktree,
 		Result: l.Path(lane.FileResultMD), Turn: turn, Bin: bin,
 		Stall: or(o.Quiet, quiet), DeadStart: or(o.DeadStart, dead), Hard: or(o.Timeout, 0), Stops: stops,

@@ -53,8 +53,7 @@ func extraOf(l *supervise.Launch) (Extra, error) {
 // progress, and the lane's status.
 type Record struct {
 	// tree is nil but in the supervisor of a worker that runs.
-	tree  *watcher
-	named bool
+	tree *watcher
 }
 
 // NewRecord returns the Record of one process.
@@ -230,32 +229,22 @@ func (*Record) Captures(_ state.Unit, l *supervise.Launch) []string {
 }
 
 // Evidence implements supervise.Record: changes of the worktree.
-func (r *Record) Evidence(u state.Unit, l *supervise.Launch) int64 {
-	if !r.named {
-		r.named = true
-		r.name(u, l)
-	}
+func (r *Record) Evidence(state.Unit, *supervise.Launch) int64 {
 	if r.tree == nil {
 		return 0
 	}
 	return r.tree.changes.Load()
 }
 
-// name writes who the worker is into the files that the original had.
-func (*Record) name(u state.Unit, l *supervise.Launch) {
+// Started writes who the worker is into the files that the original had; for
+// people and old readers, since identities stand in the unit's directory.
+func (*Record) Started(_ state.Unit, l *supervise.Launch, w state.WorkerRecord) error {
 	e, err := extraOf(l)
 	if err != nil {
-		return
-	}
-	w, err := u.ReadWorker()
-	if err != nil || w == nil {
-		return
+		return err
 	}
 	lane, n := e.lane(), strconv.Itoa(w.Worker.PID)
-	// For people and old readers; identities stand in the unit's directory.
-	_ = lane.note(FileChildPID, n)
-	_ = lane.note(FileChildPG, n)
-	_ = lane.note(FileChildAt, w.Started.Local().Format(lstart))
+	return errors.Join(lane.note(FileChildPID, n), lane.note(FileChildPG, n), lane.note(FileChildAt, w.Started.Local().Format(lstart)))
 }
 
 // StopCause implements supervise.Record: a stop is a cancellation when one was
@@ -312,7 +301,14 @@ func (r *Record) Conclude(c *supervise.Conclusion) error {
 	if o.Cause == state.Lost && lane.cancelAsked() {
 		o.Cause, o.Reason = state.Killed, "cancelled"
 	}
-	if _, err := os.Lstat(c.Launch.Result); err == nil && size(c.Launch.Result) > 0 {
+	if c.Gone {
+		// The unit's directory was taken away, perhaps the lane's with it:
+		// nothing is made again half-way.
+		if _, err := os.Stat(lane.Path(FilePhase)); err != nil {
+			return nil
+		}
+	}
+	if size(c.Launch.Result) > 0 {
 		o.Result = state.ResultWorker
 		if standing, err := result.Inspect(c.Launch.Result); err == nil && standing.Kind == result.Fallback {
 			// Whoever concluded before was killed after this.
@@ -407,13 +403,20 @@ func (*Record) Settled(_ state.Unit, l *supervise.Launch, o *state.Outcome) erro
 	if err != nil {
 		return err
 	}
-	err = result.Sweep(l.Result, l.Owner, !o.ProvenEmpty)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
 	lane := e.lane()
+	if _, err := os.Stat(lane.Path(FilePhase)); errors.Is(err, fs.ErrNotExist) {
+		return nil // the lane is gone
+	}
+	err = result.Sweep(l.Result, l.Owner, !o.ProvenEmpty)
 	if lane.Number() != e.Number {
 		return err
 	}
 	return errors.Join(err, lane.finish(o))
 }
+
+var (
+	_ supervise.Record   = (*Record)(nil)
+	_ supervise.Stopper  = (*Record)(nil)
+	_ supervise.Capturer = (*Record)(nil)
+	_ supervise.Starter  = (*Record)(nil)
+)
