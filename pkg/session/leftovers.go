@@ -59,3 +59,17 @@ func endMarked(dir string) error {
 		<-pause.C
 	}
 }
+
+// kept counts what the turns below a number left alive.
+func (t Task) kept(below int) int {
+	n := 0
+	for _, i := range t.turns() {
+		if i >= below {
+			continue
+		}
+		if found, err := proc.Orphans(t.Turn(i).Dir); err == nil {
+			n += len(found)
+		}
+	}
+	return n
+}

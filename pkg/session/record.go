@@ -243,6 +243,11 @@ func (r Record) Conclude(c *supervise.Conclusion) error {
 	if v.state != Done && v.state != AwaitingReply {
 		// What earlier turns left alive ends with the first one that did not end well, its own leftovers too.
 		all = errors.Join(all, r.endLeftovers(t, c, &left))
+	} else if meta, err := t.Task.Meta(); err == nil && c.Outcome.Containment != string(proc.Cgroup) {
+		// Without a cgroup those of earlier turns are not among this one's.
+		if n, ok := meta.Int("leftovers"); ok && n > 0 {
+			left += t.Task.kept(t.Number)
+		}
 	}
 	var commit any
 	if e.Commit {
