@@ -112,9 +112,8 @@ func (id ID) alive() (bool, error) {
 	return false, nil
 }
 
-// signal asks with CTRL_BREAK where the process shares our console and leads a
-// group, which is the only polite request Windows has; everything else, and
-// SIGKILL, terminates it. Signal 0 only looks.
+// signal asks a process that listens (OnStop); everything else, and SIGKILL,
+// terminates it. Signal 0 only looks.
 func (id ID) signal(sig syscall.Signal) error {
 	h, err := open(id.PID, windows.PROCESS_QUERY_LIMITED_INFORMATION|windows.SYNCHRONIZE|windows.PROCESS_TERMINATE)
 	if err == nil {
@@ -127,7 +126,7 @@ func (id ID) signal(sig syscall.Signal) error {
 	if sig == 0 {
 		return nil
 	}
-	if sig != syscall.SIGKILL && windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(id.PID)) == nil {
+	if sig != syscall.SIGKILL && id.ask() {
 		return nil
 	}
 	if err := windows.TerminateProcess(h, 128+uint32(sig)); err != nil {

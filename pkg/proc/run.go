@@ -21,7 +21,7 @@ type shortTree interface {
 // Bounds for what comes after a command: its tree has been killed, so both are
 // only reached when something of it could not be.
 const (
-	runKillBound  = 5 * time.Second
+	runKillBound  = DefaultBound
 	runDrainBound = 200 * time.Millisecond
 )
 
