@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
 )
@@ -77,6 +78,8 @@ func Keep(rec Record, args []string) int {
 
 // bury concludes what a dead supervisor left behind, if anything.
 func bury(rec Record, child *proc.Child, exit proc.Exit, mine *os.File) int {
+	// From here on it works, on output of any length.
+	debug.SetGCPercent(50)
 	names, locks, err := inherit(mine)
 	if err != nil && names.Final == "" {
 		// It died before it made anything, or could not say what.
@@ -109,10 +112,27 @@ func bury(rec Record, child *proc.Child, exit proc.Exit, mine *os.File) int {
 		}
 	}
 	proc.Sweep(leaf, proc.EndOptions{})
-	for _, dir := range []string{names.Hidden, names.Final} {
-		if filepath.IsAbs(dir) {
-			removeState(dir)
-		}
+	if filepath.IsAbs(names.Hidden) {
+		removeState(names.Hidden)
+	}
+	// What has the final name may be anybody's, once the one that was made has
+	// been moved away.
+	if filepath.IsAbs(names.Final) && holdsLock(u, locks) {
+		removeState(names.Final)
 	}
 	return 0
+}
+
+// holdsLock reports whether u's lock file is one of the locks that were lent.
+func holdsLock(u state.Unit, locks []*atomicfile.Lock) bool {
+	named, err := os.Lstat(u.Path(state.FileLock))
+	if err != nil {
+		return false
+	}
+	for _, l := range locks {
+		if held, err := l.File().Stat(); err == nil && os.SameFile(named, held) {
+			return true
+		}
+	}
+	return false
 }
