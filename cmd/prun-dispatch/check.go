@@ -553,6 +553,12 @@ func (c *checker) admission() {
 	if c.backend.Name() == "agy" {
 		l.Gate = !quota.GateOff(c.env.Getenv(varGate))
 		l.Balance = quota.BalanceOn(c.env.Getenv(varBalance))
+		if l.Gate {
+			_, warnings := quota.Standard(c.env.Getenv)
+			for _, w := range warnings {
+				c.env.Warnf("%s", w)
+			}
+		}
 	}
 	l.ReuseProbes = !preflight.Off(c.env.Getenv(varProbeCache))
 }

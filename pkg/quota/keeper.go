@@ -168,6 +168,10 @@ type refreshing struct {
 func (k *Keeper) refresh(ctx context.Context, r refreshing) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, scriptLimit+k.Timeout+timeoutMargin)
 	defer cancel()
+	if !filepath.IsAbs(k.Source.Path) {
+		// It would be made in whatever directory this process happens to be in.
+		return false, fmt.Errorf("refresh snapshot: %w", ErrNoHome)
+	}
 	if !r.wait && !r.due() {
 		return false, nil
 	}

@@ -506,3 +506,23 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// Without a home directory nothing is made in whatever directory we happen to be in.
+func TestNoHome(t *testing.T) {
+	dir := scratch(t)
+	t.Chdir(dir)
+	w := newWorld(t)
+	w.Source = SourceOf(func(string) string { return "" }, "")
+	if s, err := w.Snapshot(context.Background()); s != nil || !errors.Is(err, ErrStale) || !errors.Is(err, ErrNoHome) {
+		t.Errorf("Snapshot: %v, %v", s, err)
+	}
+	if asked, err := w.Refresh(context.Background(), true); asked || !errors.Is(err, ErrNoHome) {
+		t.Errorf("Refresh: %v, %v", asked, err)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("left here: %v, %v", left, err)
+	}
+	if home := Home(func(string) string { return "" }); home != "" && !filepath.IsAbs(home) {
+		t.Errorf("Home without variables: %q", home)
+	}
+}

@@ -148,6 +148,8 @@ var (
 	ErrMalformed = errors.New("not a usage snapshot")
 	// ErrRejected: agy's answer is not one to the usage query.
 	ErrRejected = errors.New("usage query was not answered")
+	// ErrNoHome: the managed snapshot is in the home directory, and there is none.
+	ErrNoHome = errors.New("no home directory")
 	// ErrNoMeter: the file is fine and holds no meter.
 	ErrNoMeter = errors.New("no rate limits recorded")
 )

@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -10,7 +11,8 @@ import (
 	"time"
 )
 
-// Home is the user's home directory as the original finds it, "" when there is none.
+// Home is the user's home directory as the original finds it: by the variables, else by
+// the list of users; "" when there is none.
 func Home(getenv func(string) string) string {
 	names := []string{"HOME", "USERPROFILE"}
 	if runtime.GOOS == "windows" {
@@ -21,8 +23,10 @@ func Home(getenv func(string) string) string {
 			return dir
 		}
 	}
-	dir, _ := os.UserHomeDir()
-	return dir
+	if u, err := user.Current(); err == nil {
+		return u.HomeDir
+	}
+	return ""
 }
 
 // Standard fills a Config from the environment: where the snapshot is, its times, and a

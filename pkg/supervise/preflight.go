@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/agent"
@@ -94,13 +96,24 @@ func blocked(r quota.Route) *failure {
 }
 
 func (s *supervisor) quotaKeeper() *quota.Keeper {
-	c, warnings := quota.Standard(os.Getenv)
-	for _, w := range warnings {
-		s.note(w)
-	}
+	// The warnings are the front door's to print, once.
+	c, _ := quota.Standard(s.callersEnv)
 	c.Agy = func() (string, error) { return s.launch.Bin, nil }
 	c.Env = environ.Probe(os.Environ())
 	return quota.NewKeeper(c)
+}
+
+// callersEnv is the environment for whoever takes a path out of it: a relative
+// one counts from the caller's directory, not from ours.
+func (s *supervisor) callersEnv(name string) string {
+	value := os.Getenv(name)
+	switch name {
+	case "AGY_QUOTA_CACHE", "HOME", "USERPROFILE":
+		if strings.TrimSpace(value) != "" && !filepath.IsAbs(value) {
+			return filepath.Join(s.launch.Cwd, value)
+		}
+	}
+	return value
 }
 
 // renewPatience bounds the refresh after a failed run: the unit is settled, and

@@ -37,9 +37,9 @@ const spare = 8
 // desktop, ssh and cron, and the latter vanishes at logout while units go on.
 func Open(getenv func(string) string, sub string) (string, error) {
 	if dir := getenv(Variable); strings.TrimSpace(dir) != "" {
-		dir, err := filepath.Abs(dir)
-		if err != nil {
-			return "", fmt.Errorf("open user directory: %w", err)
+		if !filepath.IsAbs(dir) {
+			// Programs in different directories would each count for themselves.
+			return "", fmt.Errorf("open user directory: %s=%q is not an absolute path", Variable, dir)
 		}
 		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 			return "", fmt.Errorf("open user directory: %w", err)

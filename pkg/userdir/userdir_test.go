@@ -113,3 +113,14 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A relative name would be another directory for every program.
+func TestRelative(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if got, err := Open(env("mine"), "slots"); err == nil || !strings.Contains(err.Error(), "not an absolute path") {
+		t.Errorf("Open: %q, %v", got, err)
+	}
+	if _, err := os.Lstat("mine"); err == nil {
+		t.Error("it was made")
+	}
+}
