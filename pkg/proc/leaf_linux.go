@@ -46,6 +46,9 @@ func openLeaf(path string, inode uint64) (*Leaf, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if err == unix.ENOENT || err == unix.ENODEV {
+			if !inHierarchy(path) {
+				return nil, fmt.Errorf("open cgroup %s: its hierarchy is not seen here: %w", path, ErrNoCgroup)
+			}
 			return nil, fmt.Errorf("open cgroup %s: %w", path, ErrGone)
 		}
 		return nil, fmt.Errorf("open cgroup %s: %w", path, err)
@@ -69,6 +72,20 @@ func openLeaf(path string, inode uint64) (*Leaf, error) {
 		return nil, err
 	}
 	return &Leaf{path: path, inode: st.Ino, leafPlatform: leafPlatform{fd: fd}}, nil
+}
+
+// inHierarchy reports that the nearest directory above path is one of cgroup2: what
+// is missing there has been removed, and is not just out of sight.
+func inHierarchy(path string) bool {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		var fst unix.Statfs_t
+		switch err := unix.Statfs(dir, &fst); {
+		case err == nil:
+			return fst.Type == unix.CGROUP2_SUPER_MAGIC
+		case err != unix.ENOENT && err != unix.ENODEV || dir == filepath.Dir(dir):
+			return false
+		}
+	}
 }
 
 // ownCgroup returns the cgroup2 directory that this process is in. Mount point

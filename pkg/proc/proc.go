@@ -98,6 +98,28 @@ func PremakeThreads(n int) { premakeThreads(n) }
 // error wraps errors.ErrUnsupported.
 func Orphans(mark string) ([]pid.ID, error) { return orphans(mark) }
 
+// Traces are the signs by which the processes of a tree are known once
+// everybody who held it is dead.
+type Traces struct {
+	// Marks are values of PRUN_STATE_DIR in a process's environment.
+	Marks []string
+	// Worker is the leader of the tree. While it lives, its session belongs to
+	// the tree.
+	Worker pid.ID
+	// Outputs are the resolved paths of files that only the tree has open for
+	// writing.
+	Outputs []string
+	// Spare names processes that do not belong to the tree although they are
+	// in it, with all that is below them.
+	Spare func(pid int) bool
+}
+
+// Find returns the processes of this user that bear one of the traces, and
+// what is below them, whoever's that is. Like [Orphans] it proves nothing: a
+// process may have cleared its environment, closed its output and left the
+// session. Linux only; elsewhere the error wraps errors.ErrUnsupported.
+func Find(t Traces) ([]pid.ID, error) { return find(t) }
+
 // ZombieChild returns how the child p of this process ended, without taking
 // it: its number stays pinned. It is false while p lives, when it is no child
 // of ours, and where the system cannot say.
@@ -339,8 +361,9 @@ type Leaf struct {
 func NewLeaf(name string) (*Leaf, error) { return newLeaf(name) }
 
 // OpenLeaf opens a recorded leaf. The error wraps [ErrGone] when it does not
-// exist, which proves that its tree is gone, and [ErrMismatch] when another
-// cgroup has its name.
+// exist, which proves that its tree is gone, [ErrMismatch] when something else
+// has its name, and [ErrNoCgroup] when its hierarchy is not mounted here, which
+// proves nothing.
 func OpenLeaf(path string, inode uint64) (*Leaf, error) { return openLeaf(path, inode) }
 
 // Path returns the directory of the leaf.

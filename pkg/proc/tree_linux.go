@@ -2,15 +2,12 @@ package proc
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 	"unsafe"
 
-	"github.com/prun-suite/prun/pkg/pid"
 	"golang.org/x/sys/unix"
 )
 
@@ -233,74 +230,5 @@ func descend(roots []int, visit func(n node) bool) {
 			n.close()
 		}
 		level = next
-	}
-}
-
-// execTime bounds the wait for a process that is in the middle of exec or exit
-// and has no environment to look at. It is long because a loaded machine may leave it there.
-const execTime = 2 * time.Second
-
-// marked reports whether the environment of p holds entry, and whether that
-// could be told. A process may rewrite or clear it, so false proves nothing.
-func marked(p int, entry string) (yes, known bool) {
-	environ, err := os.Open("/proc/" + strconv.Itoa(p) + "/environ")
-	if err != nil {
-		// One that is on its way out has lost its memory and not yet its
-		// children: they are to come.
-		return false, !errors.Is(err, unix.ESRCH) || look(p).ended()
-	}
-	defer environ.Close()
-	// The kernel bounds an environment by a quarter of the stack limit.
-	text, err := io.ReadAll(io.LimitReader(environ, 64<<20))
-	if err != nil {
-		return false, look(p).ended()
-	}
-	for e := range bytes.SplitSeq(text, []byte{0}) {
-		if string(e) == entry {
-			return true, true
-		}
-	}
-	// No bytes are read of an environment that is empty, and of one that is
-	// being replaced: but an empty one has a place.
-	f := look(p)
-	return false, len(text) > 0 || f.ended() || f.envStart == f.envEnd && f.envEnd != 0
-}
-
-func orphans(mark string) ([]pid.ID, error) {
-	all, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	const kthreadd = 2 // the parent of all kernel threads, which have no environment
-	var list []pid.ID
-	for begin := time.Now(); ; {
-		var again []int
-		for _, p := range all {
-			var st unix.Stat_t
-			if unix.Stat("/proc/"+strconv.Itoa(p), &st) != nil || int(st.Uid) != os.Geteuid() || pid.Forbidden(p) {
-				continue
-			}
-			// The identity first: when it still holds after the environment
-			// was read, both are of one process.
-			id, err := pid.Of(p)
-			if err != nil {
-				continue
-			}
-			yes, known := marked(p, "PRUN_STATE_DIR="+mark)
-			if f := look(p); !known && !f.ended() && f.parent != kthreadd && p != kthreadd {
-				again = append(again, p)
-			}
-			if !yes {
-				continue
-			}
-			if alive, err := id.Alive(); alive || err != nil {
-				list = append(list, id)
-			}
-		}
-		if len(again) == 0 || time.Since(begin) > execTime {
-			return list, nil
-		}
-		all = again
-		time.Sleep(time.Millisecond)
 	}
 }
