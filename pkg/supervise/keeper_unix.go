@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
 )
@@ -112,27 +111,10 @@ func bury(rec Record, child *proc.Child, exit proc.Exit, mine *os.File) int {
 		}
 	}
 	proc.Sweep(leaf, proc.EndOptions{})
-	if filepath.IsAbs(names.Hidden) {
+	// Only the hidden one: what has the final name is complete, or somebody
+	// has put it there, and it holds what a worker said.
+	if filepath.IsAbs(names.Hidden) && names.Hidden != names.Final {
 		removeState(names.Hidden)
 	}
-	// What has the final name may be anybody's, once the one that was made has
-	// been moved away.
-	if filepath.IsAbs(names.Final) && holdsLock(u, locks) {
-		removeState(names.Final)
-	}
 	return 0
-}
-
-// holdsLock reports whether u's lock file is one of the locks that were lent.
-func holdsLock(u state.Unit, locks []*atomicfile.Lock) bool {
-	named, err := os.Lstat(u.Path(state.FileLock))
-	if err != nil {
-		return false
-	}
-	for _, l := range locks {
-		if held, err := l.File().Stat(); err == nil && os.SameFile(named, held) {
-			return true
-		}
-	}
-	return false
 }
