@@ -4,15 +4,19 @@ package supervise
 
 import (
 	"os"
+	"os/signal"
 	"strconv"
 	"syscall"
 
 	"github.com/prun-suite/prun/pkg/pid"
 )
 
-// stopSignals are those that a supervisor catches: the three that ask for an
+// catch sends to c what a supervisor catches: the three signals that ask for an
 // end, and two that must not kill it by accident.
-var stopSignals = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE}
+func catch(c chan<- os.Signal) error {
+	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
+	return nil
+}
 
 func isStop(n syscall.Signal) bool {
 	return n == syscall.SIGTERM || n == syscall.SIGINT || n == syscall.SIGHUP

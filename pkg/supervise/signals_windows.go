@@ -2,13 +2,24 @@ package supervise
 
 import (
 	"os"
+	"os/signal"
 	"strconv"
 	"syscall"
 
 	"github.com/prun-suite/prun/pkg/pid"
 )
 
-var stopSignals = []os.Signal{os.Interrupt, syscall.SIGTERM}
+// catch sends stop requests to c: what Go makes of the console's events, and
+// the event of pkg/pid, which is how herd and agent-fanout ask.
+func catch(c chan<- os.Signal) error {
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	return pid.OnStop(func() {
+		select {
+		case c <- syscall.SIGTERM:
+		default:
+		}
+	})
+}
 
 func isStop(n syscall.Signal) bool {
 	return n == syscall.SIGTERM || n == syscall.SIGINT

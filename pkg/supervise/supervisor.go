@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -67,13 +66,16 @@ func Supervise(rec Record) int {
 	caught := make(chan os.Signal, 8)
 	// Catching them all is also what gives the worker default dispositions: an
 	// ignored HUP or INT would otherwise be inherited.
-	signal.Notify(caught, stopSignals...)
+	unheard := catch(caught)
 	s := &supervisor{
 		record: rec,
 		stops:  make(chan int, 8),
 		goes:   make(chan struct{}),
 		gone:   make(chan struct{}),
 		abort:  make(chan string, 1),
+	}
+	if unheard != nil {
+		s.notes = append(s.notes, unheard.Error())
 	}
 	var err error
 	if s.link, s.guard, err = supervisorLinks(); err != nil {
@@ -265,6 +267,8 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		return interrupted(sig)
 	}
 	cancel()
+	// Also where nothing is started: that is the model that was tried.
+	c.launch.Turn.Model = s.launch.Turn.Model
 	if failure != nil {
 		e.resets = failure.resets
 		return unstarted(failure.cause, failure.status, failure.reason)

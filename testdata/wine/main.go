@@ -46,6 +46,7 @@ var suites = []suite{
 	{pkg: "cmd/prun-gather"},
 	{pkg: "cmd/prun-monitor"},
 	{pkg: "cmd/prun-dispatch", limit: 10 * time.Minute},
+	{pkg: "cmd/herd", limit: 10 * time.Minute},
 }
 
 const (
