@@ -1,43 +1,16 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
-	"os"
 	"path"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/cli"
 	"github.com/prun-suite/prun/pkg/state"
 )
-
-// The stages at which a search can fail.
-const (
-	stageRoot  = "root"
-	stageEntry = "unit-entry"
-)
-
-// discovery is what was found below the roots. Units are sorted by path, each
-// once.
-type discovery struct {
-	roots  []string
-	units  []string
-	errors []discoveryError
-}
-
-// discoveryError is a root or an entry that could not be seen: there is no unit
-// that it could be an error of.
-type discoveryError struct{ stage, path, name string }
 
 // selection says which units are looked at.
 type selection struct {
@@ -82,96 +55,10 @@ func (s selection) age(u state.Unit) bool {
 }
 
 // discover lists the roots. One that fails is an error and stops nothing.
-func discover(roots []string, pick selection) discovery {
-	var d discovery
-	for _, r := range roots {
-		root := absolute(r)
-		d.roots = append(d.roots, root)
-		if err := d.list(root, pick); err != nil {
-			d.errors = append(d.errors, discoveryError{stageRoot, root, state.ErrorName(err)})
-		}
-	}
-	slices.SortFunc(d.units, comparePaths)
-	d.units = slices.Compact(d.units)
+func discover(roots []string, pick selection) state.Discovery {
+	d := state.Discover(roots, pick.name)
+	d.Units = slices.DeleteFunc(d.Units, func(u state.Unit) bool { return !pick.age(u) })
 	return d
-}
-
-// absolute is the path of a root. A ".." behind a link means the parent of where
-// the link leads, so such a path is resolved and not only shortened.
-func absolute(root string) string {
-	if strings.Contains(root, "..") {
-		if real, err := filepath.EvalSymlinks(root); err == nil {
-			root = real
-		}
-	}
-	abs, err := filepath.Abs(root)
-	if err != nil {
-		return root
-	}
-	return abs
-}
-
-func comparePaths(a, b string) int {
-	if runtime.GOOS == "windows" {
-		if c := cmp.Compare(strings.ToLower(a), strings.ToLower(b)); c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(a, b)
-}
-
-func (d *discovery) list(root string, pick selection) error {
-	dir, err := openDir(root)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for {
-		// In batches: a temporary directory can hold millions of names.
-		entries, err := dir.ReadDir(1024)
-		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), state.Prefix) && pick.name(e.Name()) {
-				d.entry(filepath.Join(root, e.Name()), e, pick)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// entry takes a name of the right form if it is a directory or leads to one.
-func (d *discovery) entry(name string, e fs.DirEntry, pick selection) {
-	is := e.IsDir()
-	if e.Type()&fs.ModeSymlink != 0 {
-		fi, err := os.Stat(name)
-		if err != nil {
-			if _, gone := os.Lstat(name); errors.Is(gone, fs.ErrNotExist) {
-				return // removed since it was listed
-			}
-			d.errors = append(d.errors, discoveryError{stageEntry, name, state.ErrorName(err)})
-			return
-		}
-		is = fi.IsDir()
-	}
-	if is && pick.age(state.Unit{Dir: name}) {
-		d.units = append(d.units, name)
-	}
-}
-
-// openDir opens a directory to be listed, and nothing else: a FIFO would block.
-func openDir(name string) (*os.File, error) {
-	fi, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !fi.IsDir() {
-		return nil, &fs.PathError{Op: "list", Path: name, Err: syscall.ENOTDIR}
-	}
-	return os.Open(name)
 }
 
 // begin is when a unit was dispatched: what its front wrote down, else what its

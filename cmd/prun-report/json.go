@@ -26,25 +26,25 @@ func (o *options) printJSON(w *bufio.Writer, s *sweep) error {
 	p.raw(strconv.Itoa(version))
 	p.key("roots")
 	p.open('[')
-	for _, root := range s.found.roots {
+	for _, root := range s.found.Roots {
 		p.item()
 		p.raw(quote(root))
 	}
 	p.close(']')
 	p.key("unit_count")
-	p.raw(strconv.Itoa(len(s.found.units)))
+	p.raw(strconv.Itoa(len(s.found.Units)))
 	p.key("discovery_errors")
 	p.open('[')
-	for _, e := range s.found.errors {
+	for _, e := range s.found.Errors {
 		p.item()
 		p.open('{')
-		p.text("stage", e.stage)
-		if e.stage == stageRoot {
-			p.text("root", e.path)
+		p.text("stage", e.Stage)
+		if e.Stage == state.StageRoot {
+			p.text("root", e.Path)
 		} else {
-			p.text("unit", e.path)
+			p.text("unit", e.Path)
 		}
-		p.text("error", e.name)
+		p.text("error", state.ErrorName(e.Err))
 		p.close('}')
 	}
 	p.close(']')

@@ -108,7 +108,7 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	partial := s.failed > 0 || len(found.errors) > 0
+	partial := s.failed > 0 || len(found.Errors) > 0
 	if !o.JSON {
 		tellFailures(env.Stderr, s, partial)
 	}
@@ -121,8 +121,8 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 // tellFailures says on stderr what the table could not.
 func tellFailures(w io.Writer, s *sweep, partial bool) {
 	var b strings.Builder
-	for _, e := range s.found.errors {
-		b.WriteString("discovery failed: " + escape(e.path) + " (" + e.name + ")\n")
+	for _, e := range s.found.Errors {
+		b.WriteString("discovery failed: " + escape(e.Path) + " (" + state.ErrorName(e.Err) + ")\n")
 	}
 	if s.hidden > 0 {
 		b.WriteString(count(s.hidden, "unit") + " that could not be seen in full " + isAre(s.hidden) + " left out by --min-tail-bytes\n")

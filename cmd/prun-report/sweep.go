@@ -15,7 +15,7 @@ import (
 
 // sweep looks at every unit that was found and counts what it sees.
 type sweep struct {
-	found  discovery
+	found  state.Discovery
 	opts   state.ObserveOptions
 	detail bool // look at the records too
 	strict bool // and call one that cannot be read an error
@@ -72,7 +72,7 @@ func (s *sweep) each(o *options, list func(row) error) error {
 }
 
 func (s *sweep) inBatches(o *options, list func(row) error) error {
-	for units := range slices.Chunk(s.found.units, batch) {
+	for units := range slices.Chunk(s.found.Units, batch) {
 		for _, r := range s.look(units) {
 			s.count(r)
 			if r.tail() < o.MinTailBytes {
@@ -91,7 +91,7 @@ func (s *sweep) inBatches(o *options, list func(row) error) error {
 
 // look observes some units at once: most of the time goes into waiting for the
 // kernel.
-func (s *sweep) look(units []string) []row {
+func (s *sweep) look(units []state.Unit) []row {
 	rows := make([]row, len(units))
 	workers := min(runtime.GOMAXPROCS(0), 4, (len(units)+31)/32)
 	var next atomic.Int64
@@ -101,7 +101,7 @@ func (s *sweep) look(units []string) []row {
 			if i >= len(units) {
 				return
 			}
-			rows[i] = s.see(state.Unit{Dir: units[i]})
+			rows[i] = s.see(units[i])
 		}
 	}
 	var wg sync.WaitGroup

@@ -4,11 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-	"syscall"
 
 	"github.com/prun-suite/prun/pkg/cli"
 	"github.com/prun-suite/prun/pkg/line"
@@ -23,7 +18,17 @@ func (o *options) every(ctx context.Context, env *cli.Env, dir string) error {
 	if len(roots) == 0 {
 		roots = []string{state.Base(env.Getenv)}
 	}
-	units, worst := find(env, roots)
+	found := state.Discover(roots, nil)
+	worst := 0
+	for _, e := range found.Errors {
+		// A root that cannot be listed may hide output that nobody will look for
+		// again, so it counts as a tail that could not be opened. A link that
+		// leads nowhere hides none.
+		if e.Stage == state.StageRoot {
+			env.Warnf("%v", e.Err)
+			worst = exitSource
+		}
+	}
 	out := line.NewWriter(env.Stdout)
 	if o.JSON {
 		if _, err := io.WriteString(env.Stdout, "{\n  \"snapshots\": ["); err != nil {
@@ -31,8 +36,7 @@ func (o *options) every(ctx context.Context, env *cli.Env, dir string) error {
 		}
 	}
 	taken, untold := 0, 0
-	for _, path := range units {
-		u := state.Unit{Dir: path}
+	for _, u := range found.Units {
 		seen := u.Observe(state.ObserveOptions{})
 		switch seen.Result {
 		case state.ResultMissing, state.ResultEmpty:
@@ -56,7 +60,7 @@ func (o *options) every(ctx context.Context, env *cli.Env, dir string) error {
 		}
 		worst = max(worst, code)
 		if o.JSON {
-			err = printEntry(env.Stdout, taken == 0, path, s, code, err)
+			err = printEntry(env.Stdout, taken == 0, u.Dir, s, code, err)
 		} else if err != nil {
 			err = out.Text(fmt.Sprintf("failed %s %d %v", u.Name(), code, err))
 		} else {
@@ -102,46 +106,4 @@ func printEntry(w io.Writer, first bool, unit string, s *snapshot.Snapshot, code
 		fmt.Sprintf(",\n%s  \"exit\": %d", in, code)+
 		",\n"+in+`  "error": `+text+"\n"+in+"}")
 	return err
-}
-
-// find returns the state directories below the roots, sorted, each once. A root
-// that cannot be listed may hide output that nobody will look for again, so it
-// counts as a tail that could not be opened.
-func find(env *cli.Env, roots []string) (units []string, worst int) {
-	for _, root := range roots {
-		abs, err := filepath.Abs(root)
-		if err != nil {
-			abs = root
-		}
-		entries, err := readDir(abs)
-		if err != nil {
-			env.Warnf("%v", err)
-			worst = exitSource
-		}
-		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), state.Prefix) {
-				continue
-			}
-			path := filepath.Join(abs, e.Name())
-			if e.IsDir() {
-				units = append(units, path)
-			} else if fi, err := os.Stat(path); err == nil && fi.IsDir() {
-				units = append(units, path)
-			}
-		}
-	}
-	slices.Sort(units)
-	return slices.Compact(units), worst
-}
-
-// readDir lists a directory, and nothing else: a FIFO would block.
-func readDir(name string) ([]os.DirEntry, error) {
-	fi, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !fi.IsDir() {
-		return nil, &os.PathError{Op: "list", Path: name, Err: syscall.ENOTDIR}
-	}
-	return os.ReadDir(name)
 }

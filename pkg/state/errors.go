@@ -21,4 +21,7 @@ var (
 	ErrMalformed = errors.New("malformed record")
 	// ErrClaimed is returned when another live unit has the same result path.
 	ErrClaimed = errors.New("claimed by another live unit")
+	// ErrCopy is returned for a state directory that is not the one that its
+	// identity was recorded in.
+	ErrCopy = errors.New("copy or foreign view of the one that was made")
 )

@@ -108,14 +108,8 @@ func (u Unit) settled() (Liveness, string, bool) {
 // judge applies the table of the unit's protocol to a directory that has an
 // identity and no outcome.
 func (u Unit) judge(id *Identity) (Liveness, string) {
-	if id.DirDev != 0 || id.DirIno != 0 {
-		dev, ino, err := dirID(u.Dir)
-		if err != nil {
-			return Unknown, err.Error()
-		}
-		if dev != id.DirDev || ino != id.DirIno {
-			return Unknown, "copy or foreign view of the state directory"
-		}
+	if err := u.Original(id); err != nil {
+		return Unknown, err.Error()
 	}
 	held, err := atomicfile.Held(u.Path(FileLock))
 	lock := "lock free"
@@ -157,6 +151,27 @@ func (u Unit) judge(id *Identity) (Liveness, string) {
 		return Unknown, lock + ", supervisor dead, keeper unknown: " + keeperWhy
 	}
 	return LivenessLost, lock + ", supervisor and keeper dead"
+}
+
+// Original checks that the directory is the one that id was recorded in. A copy,
+// or a view through another file system, says nothing about any process: the
+// error wraps ErrCopy then. Where nothing was recorded, nothing is known
+// against it.
+func (u Unit) Original(id *Identity) error {
+	if id.DirDev == 0 && id.DirIno == 0 {
+		return nil
+	}
+	dev, ino, err := dirID(u.Dir)
+	if err != nil {
+		return err
+	}
+	// Many file systems (btrfs, overlay, tmpfs, NFS) get another device number
+	// at each mount.
+	restarted := id.Supervisor.Boot != "" && pid.Boot() != "" && id.Supervisor.Boot != pid.Boot()
+	if ino != id.DirIno || dev != id.DirDev && !restarted {
+		return fmt.Errorf("state directory %s: %w", u.Dir, ErrCopy)
+	}
+	return nil
 }
 
 // alive asks about a recorded process. A record without a number names none,
