@@ -81,17 +81,45 @@ func (l *link) send(m message) error {
 	if l.broken {
 		return io.ErrClosedPipe
 	}
-	if l.patience > 0 {
-		// Not every file takes a deadline (Windows pipes do not); the write
-		// then only blocks when a stopped reader let 64 KiB pile up.
-		_ = l.out.SetWriteDeadline(time.Now().Add(l.patience))
-	}
-	if _, err = l.out.Write(b); err != nil {
-		// Half a line may be out; anything after it would be read as part of it.
-		l.broken = true
+	whole := len(b)
+	until := time.Now().Add(m.patience())
+	for tries := 1; ; tries++ {
+		if l.patience > 0 {
+			// Without a deadline first: on a machine that has no time for us it
+			// passes before the first byte was tried.
+			_ = l.out.SetWriteDeadline(time.Time{})
+			if b = b[writeNow(l.out, b):]; len(b) == 0 {
+				return nil
+			}
+			// Not every file takes a deadline (Windows pipes do not); the write
+			// then only blocks when a stopped reader let 64 KiB pile up.
+			_ = l.out.SetWriteDeadline(time.Now().Add(l.patience))
+		}
+		n, err := l.out.Write(b)
+		if err == nil {
+			return nil
+		}
+		b = b[n:]
+		if errors.Is(err, os.ErrDeadlineExceeded) && (tries < sendTries || time.Now().Before(until)) {
+			continue
+		}
+		// After half a line anything more would be read as part of it.
+		l.broken = len(b) < whole || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("send %s message: %w", m.Kind, err)
 	}
-	return nil
+}
+
+// sendTries is how often a message is tried before it is given up.
+const sendTries = 3
+
+// patience is how long a message is worth waiting for a reader that does not
+// read: the other side waits for these, and for ever.
+func (m message) patience() time.Duration {
+	switch m.Kind {
+	case kindDir, kindRefused, kindEnd:
+		return 10 * time.Second
+	}
+	return 0
 }
 
 var errLongMessage = errors.New("message too long")

@@ -32,6 +32,23 @@ func pair(name string) (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
 }
 
+// writeNow writes what can be written without waiting and returns how much.
+func writeNow(f *os.File, b []byte) int {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	_ = raw.Write(func(fd uintptr) bool {
+		n, err = syscall.Write(int(fd), b)
+		return true
+	})
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
+
 // inherited takes over a descriptor that our parent handed down.
 func inherited(fd int, name string) (*os.File, error) {
 	if _, err := syscall.Getpeername(fd); err != nil {

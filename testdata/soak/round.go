@@ -377,18 +377,12 @@ func (m *mill) reap(dir string, units []*unit, r *rand.Rand, v *verdicts) {
 	if m.smallDir != "" {
 		args = append(args, "--root", filepath.Join(m.smallDir, filepath.Base(dir)))
 	}
-	// Directories that never got their name are only given up after a minute.
-	for _, base := range []string{filepath.Join(dir, "s"), filepath.Join(m.smallDir, filepath.Base(dir))} {
-		hidden, _ := filepath.Glob(filepath.Join(base, ".new-*"))
-		for _, h := range hidden {
-			old := time.Now().Add(-time.Hour)
-			_ = os.Chtimes(h, old, old)
-		}
-	}
+	m.age(dir)
 	if r.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(40))*time.Millisecond)
 		_ = exec.CommandContext(ctx, m.bin["prun-reap"], args...).Run()
 		cancel()
+		m.age(dir)
 	}
 	cmd := exec.Command(m.bin["prun-reap"], args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
@@ -407,6 +401,17 @@ func (m *mill) reap(dir string, units []*unit, r *rand.Rand, v *verdicts) {
 			if !strings.Contains(line, "no-worker-record") {
 				v.add("prun-reap: %s", strings.TrimSpace(line))
 			}
+		}
+	}
+}
+
+// age makes directories that never got their name so old that they are given up.
+func (m *mill) age(dir string) {
+	for _, base := range []string{filepath.Join(dir, "s"), filepath.Join(m.smallDir, filepath.Base(dir))} {
+		hidden, _ := filepath.Glob(filepath.Join(base, ".new-*"))
+		for _, h := range hidden {
+			old := time.Now().Add(-time.Hour)
+			_ = os.Chtimes(h, old, old)
 		}
 	}
 }
