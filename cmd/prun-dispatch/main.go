@@ -65,7 +65,7 @@ func tool(o *options) cli.Tool {
 			`or a FALLBACK with its output. The file outcome.json in the state directory says how it went.
 
 A worker outlives this program: when prun-dispatch is killed the unit goes on, within its limits, and its result lands. ` +
-			`When prun-dispatch is told to stop (INT, TERM, HUP), the worker's whole tree is ended first; a second signal means at once.
+			`When prun-dispatch is told to stop (INT, TERM, HUP, QUIT), the worker's whole tree is ended first; a second signal means at once.
 
 The words after -- are the worker's command for --backend command.`,
 		Exits: cli.Exits{

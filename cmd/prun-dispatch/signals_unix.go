@@ -14,7 +14,7 @@ import (
 // had set to be ignored (nohup, a shell's background job): they stay ignored,
 // here and in the supervisor.
 func listen(c chan os.Signal, l *supervise.Launch) {
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
 		if signal.Ignored(sig) {
 			l.Ignored = append(l.Ignored, int(sig))
 			continue

@@ -51,6 +51,11 @@ func TestTerminal(t *testing.T) {
 				t.Error(err)
 			}
 		}, 130, "SIGINT"},
+		{"quit key", "", func(t *testing.T, f *os.File) {
+			if _, err := f.Write([]byte{28}); err != nil {
+				t.Error(err)
+			}
+		}, 131, "SIGQUIT"},
 		{"hang-up", "", func(_ *testing.T, f *os.File) { f.Close() }, 129, "SIGHUP"},
 		{"hang-up under nohup", "trap '' HUP; ", func(_ *testing.T, f *os.File) { f.Close() }, 7, ""},
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/prun-suite/prun/pkg/pid"
 )
 
-// catch sends to c what a supervisor catches: the three signals that ask for an
-// end, and two that must not kill it by accident.
+// catch sends to c what a supervisor catches: the signals that ask for an end, and
+// one that must not kill it by accident.
 func catch(c chan<- os.Signal) error {
 	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	return nil
 }
 
 func isStop(n syscall.Signal) bool {
-	return n == syscall.SIGTERM || n == syscall.SIGINT || n == syscall.SIGHUP
+	return n == syscall.SIGTERM || n == syscall.SIGINT || n == syscall.SIGHUP || n == syscall.SIGQUIT
 }
 
 func signalName(n int) string {
