@@ -1,6 +1,7 @@
 package git
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,10 +92,43 @@ func (r Repo) WritePatch(ctx context.Context, dir, base, file string) (Patch, er
 	if _, err := r.git(ctx, dir, worktreeLimit, s.env, args...); err != nil {
 		return p, fmt.Errorf("write patch of %s: %w", dir, err)
 	}
+	if err := r.prove(ctx, dir, base, temp, s); err != nil {
+		return p, fmt.Errorf("write patch of %s: %w", dir, err)
+	}
 	if err := publishPatch(temp, file, &p); err != nil {
 		return p, fmt.Errorf("write patch of %s: %w", dir, err)
 	}
 	return p, nil
+}
+
+// prove applies a patch to its base, in an index of our own, and compares the
+// tree with the one that it was made from. git does not notice a full disk
+// when it writes a patch (seen with 2.39: status 0 and half the file).
+func (r Repo) prove(ctx context.Context, dir, base, patch string, s *staged) error {
+	fail := func(err error) error { return fmt.Errorf("check the patch: %w", err) }
+	want, err := r.git(ctx, dir, worktreeLimit, s.env, "write-tree", "--missing-ok")
+	if err != nil {
+		return fail(err)
+	}
+	env := append(s.env[:len(s.env):len(s.env)], "GIT_INDEX_FILE="+filepath.Join(s.dir, "proof"))
+	if _, err := r.git(ctx, dir, worktreeLimit, env, "read-tree", base); err != nil {
+		return fail(err)
+	}
+	if fi, err := os.Stat(patch); err != nil {
+		return fail(err)
+	} else if fi.Size() > 0 {
+		if _, err := r.git(ctx, dir, worktreeLimit, env, "apply", "--cached", "--binary", "--whitespace=nowarn", "--", patch); err != nil {
+			return fail(err)
+		}
+	}
+	got, err := r.git(ctx, dir, worktreeLimit, env, "write-tree", "--missing-ok")
+	if err != nil {
+		return fail(err)
+	}
+	if !bytes.Equal(got.Stdout, want.Stdout) {
+		return fail(errors.New("it does not give the work back; is the disk full?"))
+	}
+	return nil
 }
 
 func publishPatch(temp, file string, p *Patch) error {
@@ -227,7 +261,16 @@ func copyFile(from, to string) error {
 		return err
 	}
 	_, err = io.Copy(t, f)
-	return errors.Join(err, t.Close())
+	if err = errors.Join(err, t.Close()); err != nil {
+		return err
+	}
+	// git tells by the index's own time which files may have changed in the
+	// very moment that it was written, and looks into those.
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return os.Chtimes(to, fi.ModTime(), fi.ModTime())
 }
 
 // Snapshot is a commit of everything in the worktree at dir that git does not
