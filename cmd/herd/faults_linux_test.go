@@ -183,7 +183,7 @@ func TestF07SweepDuringSpawns(t *testing.T) {
 			}
 		})
 	}
-	n := rounds(t, 15)
+	n := rounds(t, 5)
 	var all sync.WaitGroup
 	for w := range 3 {
 		all.Go(func() {
@@ -306,7 +306,7 @@ func TestF11Prune(t *testing.T) {
 	b.settled("asks", 5*time.Second)
 	b.settled("bad", 5*time.Second)
 	b.spawn("lives", "start\nhang")
-	b.says("lives", "thread.started")
+	b.until(10*time.Second, "a session", func() bool { return strings.Contains(b.read("lives", session.FileMeta), `"session_id": "1`) })
 	b.write("{not json", "broken", session.FileMeta)
 	if err := os.MkdirAll(b.path("empty"), 0o755); err != nil {
 		t.Fatal(err)

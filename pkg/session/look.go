@@ -68,7 +68,7 @@ func (s *Snapshot) Fill() {
 
 func number(o Object, key string) int {
 	n, ok := o.Int(key)
-	if !ok || n < 1 || n > 1<<22 {
+	if !ok || n < 1 || n > 1<<31-1 {
 		return 0
 	}
 	return int(n)

@@ -390,10 +390,11 @@ func (Record) Settled(_ state.Unit, l *supervise.Launch, o *state.Outcome) error
 	return settle(t, turn)
 }
 
-// settle copies a turn's end into the task's record.
+// settle copies a turn's end into the task's record. Nothing is synced: the outcome is, and a sweep that finds it
+// beside an older record does this again. A sync has been seen to take ten seconds on a busy disk.
 func settle(t Turn, turn Object) error {
 	task := t.Task
-	err := task.UpdateMeta(t.Number, true, func(m *Object) bool {
+	err := task.UpdateMeta(t.Number, false, func(m *Object) bool {
 		m.Set("state", first(turn.Text("state"), Failed))
 		for _, key := range []string{"stall_reason", "detail", "exit_code", "worktree_commit", "leaf"} {
 			if turn.Has(key) && turn.Text(key) != "" || turn.Has(key) && key != "stall_reason" && key != "detail" {

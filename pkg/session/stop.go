@@ -118,7 +118,7 @@ func (t Task) MarkKilled() (Snapshot, error) {
 	if err := t.EndKept(); err != nil {
 		return t.Look(), err
 	}
-	err := t.UpdateMeta(0, true, func(m *Object) bool {
+	err := t.UpdateMeta(0, false, func(m *Object) bool {
 		if Terminal(m.Text("state")) {
 			return false
 		}

@@ -83,7 +83,7 @@ func (p *pi) options() (int, bool) {
 			fmt.Println("omp/18.2.3")
 			return 0, true
 		case p.args[0] == "--version":
-			fmt.Println("1.6.0")
+			fmt.Println(env("FAKEAGENT_VERSION", "1.6.0"))
 			return 0, true
 		case p.args[0] == "auth":
 			emit("status", "ready", "provider", "openai-codex", "authType", "oauth")
