@@ -78,7 +78,11 @@ func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, 
 	if err := os.MkdirAll(filepath.Dir(final), 0o777); err != nil {
 		return refuse(StageStateDir, final, err)
 	}
-	if err := atomicfile.Mkdir(hidden, 0o700); err != nil {
+	err = fault(partySupervisor, "S2")
+	if err == nil {
+		err = atomicfile.Mkdir(hidden, 0o700)
+	}
+	if err != nil {
 		return refuse(StageStateDir, final, err)
 	}
 	made = hidden
@@ -95,7 +99,10 @@ func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, 
 		// systems); the unit itself still is.
 		nb.notes = append(nb.notes, "result path not claimed: "+err.Error())
 	}
-	if nb.lock, err = atomicfile.TryLock(nb.unit.Path(state.FileLock)); err != nil {
+	if err = fault(partySupervisor, "S3"); err == nil {
+		nb.lock, err = atomicfile.TryLock(nb.unit.Path(state.FileLock))
+	}
+	if err != nil {
 		return refuse(StageStateDir, final, err)
 	}
 	lent := []*os.File{nb.lock.File()}
@@ -108,7 +115,9 @@ func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, 
 	at(partySupervisor, "S3")
 
 	if names.Leaf != "" {
-		nb.leaf, err = proc.NewLeaf(names.Leaf)
+		if err = fault(partySupervisor, "S4"); err == nil {
+			nb.leaf, err = proc.NewLeaf(names.Leaf)
+		}
 		if err != nil && l.Containment == proc.ModeCgroup {
 			return refuse(StageContain, "", err)
 		}
@@ -126,7 +135,9 @@ func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, 
 	at(partySupervisor, "S5")
 
 	if hidden != final {
-		err = atomicfile.RenameNoReplace(hidden, final)
+		if err = fault(partySupervisor, "S6"); err == nil {
+			err = atomicfile.RenameNoReplace(hidden, final)
+		}
 		if errors.Is(err, atomicfile.ErrUnsupported) {
 			err = os.Rename(hidden, final)
 		}
@@ -152,7 +163,7 @@ func (nb *newborn) furnish(rec Record, l *Launch, final string, keeper pid.ID) (
 	if nb.scratch, refusal = rec.Furnish(u, final, l); refusal != nil {
 		return refusal
 	}
-	if err := writeLaunch(u, *l); err != nil {
+	if err := errors.Join(fault(partySupervisor, "S5"), writeLaunch(u, *l)); err != nil {
 		return refuse(err)
 	}
 	if err := u.ReserveOutcome(); err != nil {

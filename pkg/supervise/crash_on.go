@@ -9,6 +9,22 @@ import (
 	"time"
 )
 
+// errnos are what PRUN_FAIL_AT can make a write meet.
+var errnos = map[string]syscall.Errno{"ENOSPC": syscall.ENOSPC, "EIO": syscall.EIO, "EACCES": syscall.EACCES}
+
+// fault returns the error that the write before a step is to meet, when
+// PRUN_FAIL_AT names the step: a comma list of NAME=ERRNO, with names as for
+// PRUN_CRASH_AT.
+func fault(party, step string) error {
+	for _, want := range strings.Split(os.Getenv("PRUN_FAIL_AT"), ",") {
+		name, errno, _ := strings.Cut(want, "=")
+		if name == step || name == party+"."+step {
+			return &os.PathError{Op: "write", Path: step, Err: errnos[errno]}
+		}
+	}
+	return nil
+}
+
 // at kills this process with SIGKILL, or stops it, when PRUN_CRASH_AT names
 // the step: a comma list of NAME or NAME=stop, where NAME is "C5" for whoever
 // gets there or "K.C5" for the keeper alone.

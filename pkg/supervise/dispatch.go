@@ -214,6 +214,15 @@ func (d Dispatch) publish(c *Conclusion, there result.Kind, response string) err
 		}
 		return fmt.Errorf("%w; the text is in %s", err, spare)
 	}
+	whole := body
+	body = func(w io.Writer) error {
+		if c.fault != nil {
+			if err := c.fault("C4"); err != nil {
+				return err
+			}
+		}
+		return whole(w)
+	}
 	c.Step("C4")
 	p, err := result.Publish(result.Publication{
 		Path: l.Result, Body: body, Perm: 0o666, Proven: c.Proof.Empty,

@@ -8,6 +8,14 @@ const (
 	partyReaper     = "R"
 )
 
+// WritePoints lists the steps whose writing a build with the tag crashpoints can
+// make fail, by PRUN_FAIL_AT: the directory, the locks, the leaf, what it holds,
+// its name, what the worker reads, what it writes, its record, its end, the
+// result, the outcome.
+func WritePoints() []string {
+	return []string{"S2", "S3", "S4", "S5", "S6", "S7b", "S8a", "S9", "C1", "C4", "C7"}
+}
+
 // Points lists every named step of a unit's life in order (the names are those
 // of the design's start and conclude tables). A build with the tag crashpoints
 // is killed, or stopped, at the steps that PRUN_CRASH_AT names.

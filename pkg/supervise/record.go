@@ -114,6 +114,8 @@ type Conclusion struct {
 	Step func(name string)
 
 	source func(capture string) string
+	// fault makes a write fail in test builds.
+	fault func(step string) error
 }
 
 // Source is where a capture can be read: under its name, or, when that was

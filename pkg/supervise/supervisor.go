@@ -289,7 +289,11 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 	if nb.leaf != nil && group.Containment() == proc.Cgroup {
 		worker.Leaf, worker.LeafInode = nb.leaf.Path(), nb.leaf.Inode()
 	}
-	if err := nb.unit.WriteWorker(worker); err != nil {
+	err := fault(partySupervisor, "S9")
+	if err == nil {
+		err = nb.unit.WriteWorker(worker)
+	}
+	if err != nil {
 		e.notes = append(e.notes, err.Error())
 	}
 	if err := atomicfile.Write(nb.unit.Path(state.FileWorkerPID), []byte(strconv.Itoa(group.ID().PID)+"\n"), 0o600); err != nil {
@@ -321,7 +325,11 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		stopSteps: steps,
 		ended: func(x proc.Exit) {
 			at(partySupervisor, "C0")
-			if err := nb.unit.WriteWorkerExit(x.Code, x.Signal); err != nil {
+			err := fault(partySupervisor, "C1")
+			if err == nil {
+				err = nb.unit.WriteWorkerExit(x.Code, x.Signal)
+			}
+			if err != nil {
 				e.notes = append(e.notes, err.Error())
 			}
 			at(partySupervisor, "C1")
@@ -393,7 +401,10 @@ func (s *supervisor) prepare(ctx context.Context, nb *newborn) *failure {
 	if err != nil {
 		return failed(exitTrouble, "prepare prompt: %v", err)
 	}
-	if err := atomicfile.Write(nb.unit.Path(state.FilePrompt), stdin, 0o600); err != nil {
+	if err = fault(partySupervisor, "S7b"); err == nil {
+		err = atomicfile.Write(nb.unit.Path(state.FilePrompt), stdin, 0o600)
+	}
+	if err != nil {
 		return failed(exitTrouble, "%v", err)
 	}
 	large := len(s.prompt) > 1<<20
@@ -434,6 +445,9 @@ func (s *supervisor) start(nb *newborn) (*proc.Group, Reading, *failure) {
 		return refuse(failed(exitTrouble, "open prompt: %v", err))
 	}
 	defer stdin.Close()
+	if err := fault(partySupervisor, "S8a"); err != nil {
+		return refuse(failed(exitTrouble, "%v", err))
+	}
 	stdout, stderr, r, err := s.record.Open(nb.unit, &s.launch, s.backend)
 	if err != nil {
 		return refuse(failed(exitTrouble, "%v", err))
