@@ -121,6 +121,7 @@ func (k *treeKill) grow() bool {
 	if err != nil {
 		return false
 	}
+	grew := false
 	for _, one := range after {
 		id, ok := found[one.pid]
 		if !ok {
@@ -129,9 +130,10 @@ func (k *treeKill) grow() bool {
 		if _, below := k.parent(one, found); below {
 			k.members[one.pid] = id
 			k.hold(id)
+			grew = true
 		}
 	}
-	return true
+	return grew
 }
 
 func (k *treeKill) known(p int, found map[int]pid.ID) bool {
