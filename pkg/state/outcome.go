@@ -229,6 +229,16 @@ func (u Unit) Unfinished() bool {
 	return err == nil
 }
 
+// SweepRecords removes what somebody who was killed while replacing a file of the
+// unit has left beside it. The caller holds the unit's lock, and every process
+// that wrote here is dead or is the caller.
+func (u Unit) SweepRecords() {
+	for _, name := range []string{FileIdentity, FileWorker} {
+		_ = os.Remove(u.Path("." + name))
+	}
+	_ = atomicfile.Sweep(u.Dir, func(int) bool { return false })
+}
+
 // SweepOutcome removes the second name of a published outcome. It is the last
 // step of a conclusion: until then the name says that something may be left to
 // do. It does nothing while there is no outcome.

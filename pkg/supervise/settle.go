@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
 )
@@ -118,7 +117,7 @@ func (c *concluder) tidy() {
 	}
 	if c.party != partySupervisor {
 		// Whoever wrote here is dead, or is this process: its lock is held.
-		_ = atomicfile.Sweep(c.unit.Dir, func(int) bool { return false })
+		c.unit.SweepRecords()
 	}
 	if (c.party == partyFront || c.party == partyReaper) && c.launch.Result != "" {
 		// A keeper holds the claim itself, and drops it when it is done.

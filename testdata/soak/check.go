@@ -269,7 +269,9 @@ func (m *mill) checkNoOutcome(u *unit, dir string, guardsKilled bool, errs []byt
 	bad := func(format string, args ...any) { v.of(u, format, args...) }
 	switch {
 	case u.was("remove"):
-		if u.run.status == 0 && !u.detach && !u.was("kill front") {
+		// Unless it was settled before.
+		fi, err := os.Lstat(filepath.Join(u.witness, strconv.Itoa(u.script.endMark)))
+		if u.run.status == 0 && !u.detach && !u.was("kill front") && (err != nil || fi.ModTime().After(u.run.removed)) {
 			bad("the state directory was removed, and the front door exits 0: %.300s", errs)
 		}
 		return

@@ -27,11 +27,12 @@ type unitRun struct {
 	status int // of the front door; 128+n for a signal
 	ended  chan struct{}
 
-	mu     sync.Mutex
-	known  map[string]process
-	did    map[string]int // "kill supervisor": how often it was delivered
-	paused []int          // pidfds to be continued
-	dir    string
+	mu      sync.Mutex
+	known   map[string]process
+	did     map[string]int // "kill supervisor": how often it was delivered
+	removed time.Time
+	paused  []int // pidfds to be continued
+	dir     string
 }
 
 // process is a process of a unit, by number and start.
@@ -183,7 +184,7 @@ func (m *mill) live(u *unit, v *verdicts) {
 		words = append(words, "--detach")
 	}
 	env := []string{
-		"PATH=" + filepath.Join(m.root, "bin") + ":" + os.Getenv("PATH"), "HOME=" + filepath.Dir(u.result),
+		"PATH=" + filepath.Join(m.root, "bin") + ":" + os.Getenv("PATH"), "HOME=" + u.witness,
 		"TMPDIR=" + u.base, u.token, "PRUN_CONTAINMENT=" + u.mode, "ANTIGRAVITY_PREFLIGHT=off",
 		"FAKEAGENT_LIFE=15s", "PRUN_USER_DIR=" + filepath.Join(m.root, "user"),
 	}
@@ -253,6 +254,7 @@ func (m *mill) act(u *unit, a action) {
 		if dir := u.find(); dir != "" && removeAll(dir) == nil {
 			u.run.mu.Lock()
 			u.run.did["remove"]++
+			u.run.removed = time.Now()
 			u.run.mu.Unlock()
 		}
 		return
