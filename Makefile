@@ -15,10 +15,10 @@ ifeq ($(HOME),)
 export GOCACHE ?= $(CURDIR)/build/gocache
 export GOPATH ?= $(CURDIR)/build/gopath
 endif
-.PHONY: all build test test-windows vet man completions install install-shims demo e2e bench soak fuzz dist clean help
+.PHONY: all build test test-windows vet man completions install install-shims demo demo-lanes e2e bench soak fuzz dist clean help
 all: build
 help:
-	@echo "all build test test-windows vet man completions install[PREFIX,DESTDIR] install-shims[DIR] demo e2e bench soak fuzz[FUZZTIME] dist clean"
+	@echo "all build test test-windows vet man completions install[PREFIX,DESTDIR] install-shims[DIR] demo demo-lanes e2e bench soak fuzz[FUZZTIME] dist clean"
 build:
 	@mkdir -p build
 	$(BUILD) -o bin/ $(TOOLS:%=./cmd/%)
@@ -44,8 +44,8 @@ install: build completions
 	  install -m 644 build/$$t.fish $(LIB)/share/fish/vendor_completions.d/$$t.fish || exit 1; done
 install-shims:
 	$(if $(DIR),,$(error usage: make install-shims DIR=/path/to/scripts))install -d "$(DIR)" && install -m 755 shims/* "$(DIR)/"
-demo: build
-	PATH="$(CURDIR)/bin:$$PATH" sh testdata/demo/demo.sh
+demo demo-lanes: build
+	PATH="$(CURDIR)/bin:$$PATH" sh testdata/demo/$@.sh
 test-windows:
 	$(GO) run -tags $(TAGS) ./testdata/wine
 e2e bench soak: build

@@ -118,7 +118,7 @@ func (r Repo) prove(ctx context.Context, dir, base, patch string, s *staged) err
 		return fail(err)
 	} else if fi.Size() > 0 {
 		if _, err := r.git(ctx, dir, worktreeLimit, env, "apply", "--cached", "--binary", "--whitespace=nowarn", "--", patch); err != nil {
-			return fail(err)
+			return fail(fmt.Errorf("it is not whole; is the disk full? %w", err))
 		}
 	}
 	got, err := r.git(ctx, dir, worktreeLimit, env, "write-tree", "--missing-ok")
