@@ -94,7 +94,7 @@ func (l Lane) judge(v *View, u state.Unit) {
 			l.conclude(v, o)
 		}
 	case state.Running, state.Ending:
-		v.Status = l.stage(u)
+		v.Status = l.stage(v.Status, u)
 	case state.LivenessLost:
 		l.lost(v, u)
 	default:
@@ -105,9 +105,12 @@ func (l Lane) judge(v *View, u state.Unit) {
 }
 
 // stage is the status of a lane whose unit lives.
-func (l Lane) stage(u state.Unit) string {
+func (l Lane) stage(recorded string, u state.Unit) string {
 	if _, err := os.Lstat(l.Path(FileCancel)); err == nil {
 		return Cancelling
+	}
+	if recorded == Running {
+		return Running
 	}
 	if _, err := os.Lstat(u.Path(state.FileWorker)); err == nil {
 		return Running
