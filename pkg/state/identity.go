@@ -224,7 +224,6 @@ func parseWorkerExit(text string) (WorkerExit, error) {
 	return x, nil
 }
 
-// replaceRecord writes a JSON file of the unit whole, durably.
 // swapRecord is replaceRecord without the syncs: whole for every reader, and
 // gone after a power cut.
 func (u Unit) swapRecord(name string, record any) error {
@@ -242,6 +241,7 @@ func (u Unit) swapRecord(name string, record any) error {
 	return nil
 }
 
+// replaceRecord writes a JSON file of the unit whole, durably.
 func (u Unit) replaceRecord(name string, record any) error {
 	data, err := encodeJSON(record)
 	if err != nil {
