@@ -147,10 +147,15 @@ func (l *link) recv() (message, error) {
 }
 
 func (l *link) close() {
-	l.in.Close()
-	if l.out != l.in {
-		l.out.Close()
+	if l.out == l.in {
+		l.in.Close()
+		return
 	}
+	l.out.Close()
+	// Two pipes are Windows, where closing one waits for a read that is under
+	// way in it, and that waits for the other end: a detached unit would hold
+	// its front door. Whoever closes a link is about to end.
+	go l.in.Close()
 }
 
 // receive starts the one reading goroutine; the channel closes at end of file.
