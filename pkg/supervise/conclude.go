@@ -127,8 +127,9 @@ func (c *concluder) conclude(e ending) (state.Outcome, error) {
 	conclusion := &Conclusion{
 		Unit: c.unit, Launch: &c.launch, Identity: c.identity, Backend: c.backend,
 		Outcome: &o, Transcript: tr, Proof: e.proof, Owner: c.launch.Owner, Note: c.note,
-		Gone: gone != nil,
-		Step: func(name string) { at(c.party, name) },
+		Gone:  gone != nil,
+		Step:  func(name string) { at(c.party, name) },
+		fault: func(step string) error { return fault(c.party, step) },
 	}
 	if f, ok := r.(*Following); ok {
 		conclusion.source = f.source
@@ -154,7 +155,10 @@ func (c *concluder) conclude(e ending) (state.Outcome, error) {
 	at(c.party, "C7a")
 	unrecorded := gone
 	if gone == nil {
-		if unrecorded = c.unit.PublishOutcome(o); errors.Is(unrecorded, state.ErrExists) {
+		if unrecorded = fault(c.party, "C7"); unrecorded == nil {
+			unrecorded = c.unit.PublishOutcome(o)
+		}
+		if errors.Is(unrecorded, state.ErrExists) {
 			unrecorded = nil
 		}
 	}
@@ -190,14 +194,14 @@ func (c *concluder) status(o state.Outcome, e ending, err error) int {
 
 // home checks that the state directory is still the one that was made.
 func (c *concluder) home() error {
-	fi, err := os.Stat(c.unit.Dir)
-	if err != nil {
+	if _, err := os.Stat(c.unit.Dir); err != nil {
 		return fmt.Errorf("state directory is gone: %w", err)
 	}
-	if dev, ino := fileID(fi); c.identity.DirIno != 0 && ino != 0 && (dev != c.identity.DirDev || ino != c.identity.DirIno) {
+	err := c.unit.Original(&c.identity)
+	if errors.Is(err, state.ErrCopy) {
 		return fmt.Errorf("state directory %s is not the one that was made", c.unit.Dir)
 	}
-	return nil
+	return err
 }
 
 func reaped(cause state.Cause) bool {

@@ -39,3 +39,6 @@ func owned(dir string) bool {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && int(st.Uid) == os.Geteuid()
 }
+
+// private reports that nobody but the owner may change a directory.
+func private(fi fs.FileInfo) bool { return fi.Mode().Perm()&0o022 == 0 }

@@ -47,3 +47,6 @@ func owned(dir string) bool {
 	fi, err := os.Lstat(dir)
 	return err == nil && fi.IsDir()
 }
+
+// private: mode bits say nothing here.
+func private(fs.FileInfo) bool { return true }

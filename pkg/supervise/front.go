@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -226,7 +227,10 @@ func (f *front) orphaned() (Report, error) {
 	if !ended {
 		return f.report, fmt.Errorf("conclude unit: keeper %d has not concluded in %v", f.child.ID().PID, settlePatience)
 	}
-	lock, err := atomicfile.TryLock(u.Path(state.FileLock))
+	// prun-reap may be at it already.
+	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
+	defer cancel()
+	lock, err := atomicfile.WaitLock(ctx, u.Path(state.FileLock))
 	if err != nil {
 		return f.report, fmt.Errorf("conclude unit: %w", err)
 	}

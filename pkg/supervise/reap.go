@@ -1,10 +1,14 @@
 package supervise
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,7 +18,8 @@ import (
 	"github.com/prun-suite/prun/pkg/state"
 )
 
-// Reasons why a unit is left as it is.
+// Reasons why a unit is left as it is. A worker that has ended by itself is no
+// reason: its unit is settled from the record of that end.
 const (
 	LeftSupervisorAlive  = "supervisor-alive"
 	LeftUnknownIdentity  = "unknown-identity"
@@ -37,8 +42,8 @@ const (
 	MeansUnstarted = "unstarted"
 )
 
-// A Finding is what reaping one unit came to. Exactly one of Reaped,
-// Terminated, Would and Left is set, or none for a unit with nothing to do.
+// A Finding is what reaping one unit came to. At most one of Reaped,
+// Terminated, Would and Left is set; none is for a unit with nothing to do.
 type Finding struct {
 	Unit state.Unit
 	// Reaped names the means that proved the unit empty.
@@ -53,19 +58,28 @@ type Finding struct {
 	Left string
 	// Detail is for people.
 	Detail string
-	// Killed counts the processes that were ended.
+	// Killed counts the processes that were ended, or would be.
 	Killed int
 	// Outcome is what the unit was settled with.
 	Outcome *state.Outcome
+	// Err is a file of the unit that could not be read or written. With Reaped
+	// or Terminated the processes are gone all the same.
+	Err error
 }
 
 // ReapOptions says how far reaping may go.
 type ReapOptions struct {
+	// DryRun changes nothing at all: no file, no process, no lock.
 	DryRun bool
 	// IncludeActive ends a live orphan also while its output grows.
 	IncludeActive bool
-	// Look is how long a live orphan's output is watched for growth.
+	// SpareKept leaves alone what a settled unit was told to leave alive.
+	SpareKept bool
+	// Look is how long a live orphan's output must have stood still.
 	Look time.Duration
+	// Patience is how long to wait for somebody who is concluding the unit
+	// after its supervisor's death.
+	Patience time.Duration
 }
 
 // reapBound is the time for ending one tree.
@@ -74,79 +88,31 @@ const reapBound = 10 * time.Second
 // Reap ends what is left of a unit that nobody answers for, and settles it. A
 // unit whose supervisor or keeper may be alive is not touched, and no process
 // is signalled whose identity is not verified. A unit that has its outcome and
-// was proven empty is left alone without a word.
+// has nothing alive is left alone without a word.
 func Reap(rec Record, u state.Unit, opts ReapOptions) Finding {
-	f := Finding{Unit: u}
-	left := func(reason, detail string) Finding {
-		f.Left, f.Detail = reason, detail
-		return f
+	r := &reaping{Finding: Finding{Unit: u}, rec: rec, opts: opts}
+	if !r.ours() || !r.unsettled(false) || !r.here() {
+		return r.Finding
 	}
-	if !owned(u.Dir) {
-		return left(LeftNotOurs, "the state directory belongs to another user")
-	}
-	settled, err := u.ReadOutcome()
-	if err != nil {
-		return left(LeftUnknownIdentity, err.Error())
-	}
-	if settled != nil && settled.ProvenEmpty {
-		if u.Unfinished() && !opts.DryRun {
-			f.finish(rec, settled)
+	if opts.DryRun {
+		if u.Held() {
+			return r.leave(LeftSupervisorAlive, "somebody answers for the unit")
 		}
-		return f
-	}
-	id, err := u.ReadIdentity()
-	switch {
-	case err != nil:
-		return left(LeftUnknownIdentity, err.Error())
-	case id == nil && settled != nil:
-		return f
-	case id == nil:
-		return left(LeftLegacyState, "made by an older version, which recorded no identity")
-	case id.Machine != "" && pid.Machine() != "" && id.Machine != pid.Machine():
-		return left(LeftForeignHost, "the unit ran on another machine")
-	}
-	if fi, err := os.Stat(u.Dir); err == nil {
-		if dev, ino := fileID(fi); ino != 0 && id.DirIno != 0 && (dev != id.DirDev || ino != id.DirIno) {
-			return left(LeftUnknownIdentity, "the directory is a copy of the one that was made")
-		}
-	}
-	otherBoot := id.Supervisor.Boot != "" && pid.Boot() != "" && id.Supervisor.Boot != pid.Boot()
-	if !otherBoot && id.Supervisor.NS != 0 && id.Supervisor.NS != pid.Namespace() {
-		return left(LeftForeignNamespace, "the unit runs in another pid namespace")
-	}
-	lock, err := atomicfile.TryLock(u.Path(state.FileLock))
-	if errors.Is(err, atomicfile.ErrLocked) {
-		// A keeper that was stopped concludes as soon as it is woken.
-		if keeperStopped(*id) && !opts.DryRun && wakeUp(id.Keeper) == nil {
-			return left(LeftSupervisorAlive, "its keeper was stopped; it was continued and concludes")
-		}
-		return left(LeftSupervisorAlive, "somebody answers for the unit")
-	}
-	if err != nil {
-		return left(LeftUnknownIdentity, err.Error())
-	}
-	defer lock.Unlock()
-	if alive, err := id.Supervisor.Alive(); err != nil || alive {
+	} else {
+		lock, err := r.lock()
 		if err != nil {
-			return left(LeftUnknownIdentity, err.Error())
+			return r.Finding
 		}
-		return left(LeftSupervisorAlive, "the supervisor is alive, its lock is not visible here")
+		defer lock.Unlock()
+		// Whoever had it may have concluded meanwhile.
+		if !r.unsettled(true) {
+			return r.Finding
+		}
 	}
-	r := &reaping{Finding: f, rec: rec, id: *id, opts: opts, settled: settled, otherBoot: otherBoot}
+	if !r.deserted() {
+		return r.Finding
+	}
 	return r.run()
-}
-
-// finish does what a killed concluder of a settled unit left undone, unless
-// somebody is still at it.
-func (f *Finding) finish(rec Record, o *state.Outcome) {
-	lock, err := atomicfile.TryLock(f.Unit.Path(state.FileLock))
-	if err != nil {
-		return
-	}
-	defer lock.Unlock()
-	if err := finish(rec, f.Unit, partyReaper, o); err != nil {
-		f.Detail = err.Error()
-	}
 }
 
 type reaping struct {
@@ -157,17 +123,186 @@ type reaping struct {
 	settled   *state.Outcome
 	otherBoot bool
 	worker    *state.WorkerRecord
+	conclude  *concluder // nil for a settled unit
 	leaf      *proc.Leaf
 	leafGone  bool
+}
+
+func (r *reaping) leave(reason, detail string) Finding {
+	r.Left, r.Detail = reason, detail
+	return r.Finding
+}
+
+// unreadable leaves a unit for what cannot be read.
+func (r *reaping) unreadable(err error) bool {
+	r.Left, r.Detail, r.Err = LeftUnknownIdentity, err.Error(), err
+	return false
+}
+
+// ours reports a directory of this user's that nobody else may write to:
+// nothing in any other is believed, or even read.
+func (r *reaping) ours() bool {
+	fi, err := os.Lstat(r.Unit.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false // removed since it was listed
+	case err != nil:
+		return r.unreadable(err)
+	case !fi.IsDir():
+		r.leave(LeftNotOurs, "not a directory itself; links are not followed")
+	case !owned(r.Unit.Dir):
+		r.leave(LeftNotOurs, "the state directory belongs to another user")
+	case !private(fi):
+		r.leave(LeftNotOurs, "others can write to the state directory")
+	default:
+		return true
+	}
+	return false
+}
+
+// unsettled reads the outcome. A settled unit goes on only when something of it
+// may be alive. locked: the caller holds the unit's lock.
+func (r *reaping) unsettled(locked bool) bool {
+	var err error
+	if r.settled, err = r.Unit.ReadOutcome(); err != nil {
+		return r.unreadable(err)
+	}
+	if r.settled == nil {
+		return true
+	}
+	if r.Unit.Unfinished() && !r.opts.DryRun {
+		r.finish(locked)
+	}
+	if r.settled.ProvenEmpty {
+		return false
+	}
+	if r.opts.SpareKept {
+		if l, err := ReadLaunch(r.Unit); err == nil && (l.KeepLeftovers || l.KeepEnded) {
+			return false
+		}
+	}
+	return true
+}
+
+// finish does what a killed concluder of a settled unit left undone, unless
+// somebody is still at it.
+func (r *reaping) finish(locked bool) {
+	if !locked {
+		lock, err := atomicfile.TryLock(r.Unit.Path(state.FileLock))
+		if err != nil {
+			return
+		}
+		defer lock.Unlock()
+	}
+	if err := finish(r.rec, r.Unit, partyReaper, r.settled); err != nil {
+		r.Detail, r.Err = err.Error(), err
+	}
+}
+
+// here reads the identity, and reports that the unit is one of this machine.
+func (r *reaping) here() bool {
+	id, err := r.Unit.ReadIdentity()
+	switch {
+	case err != nil:
+		return r.unreadable(err)
+	case id == nil && r.settled != nil:
+		return false
+	case id == nil:
+		r.leave(LeftLegacyState, "made by an older version, which recorded no identity")
+		return false
+	}
+	r.id = *id
+	machine := pid.Machine()
+	r.otherBoot = id.Supervisor.Boot != "" && pid.Boot() != "" && id.Supervisor.Boot != pid.Boot()
+	if id.Machine != "" && machine != "" && id.Machine != machine {
+		r.leave(LeftForeignHost, "the unit ran on another machine")
+		return false
+	}
+	if r.otherBoot && (id.Machine == "" || machine == "") {
+		r.leave(LeftUnknownIdentity, "another boot, and the machines cannot be compared: it may run elsewhere")
+		return false
+	}
+	if err := r.Unit.Original(id); errors.Is(err, state.ErrCopy) {
+		r.leave(LeftUnknownIdentity, err.Error())
+		return false
+	} else if err != nil {
+		return r.unreadable(err)
+	}
+	return true
+}
+
+// lock takes the unit's lock. One that a dead supervisor's heir holds is waited
+// for: it is concluding, or does so as soon as it is woken.
+func (r *reaping) lock() (*atomicfile.Lock, error) {
+	name := r.Unit.Path(state.FileLock)
+	lock, err := atomicfile.TryLock(name)
+	if errors.Is(err, atomicfile.ErrLocked) {
+		detail := "somebody answers for the unit"
+		if keeperStopped(r.id) && wakeUp(r.id.Keeper) == nil {
+			detail = "its keeper was stopped; it was continued and concludes"
+		}
+		if alive, aerr := r.id.Supervisor.Alive(); aerr == nil && !alive && r.opts.Patience > 0 {
+			ctx, cancel := context.WithTimeout(context.Background(), r.opts.Patience)
+			defer cancel()
+			lock, err = atomicfile.WaitLock(ctx, name)
+		}
+		if errors.Is(err, atomicfile.ErrLocked) {
+			r.leave(LeftSupervisorAlive, detail)
+			return nil, err
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err // the directory is gone
+	}
+	if err != nil {
+		r.unreadable(err)
+	}
+	return lock, err
+}
+
+// deserted reports that supervisor and keeper are provably gone. The lock is
+// ours; but a file system may not show other holders.
+func (r *reaping) deserted() bool {
+	here := pid.Namespace()
+	if ns := r.id.Supervisor.NS; !r.otherBoot && ns != 0 && here != 0 && ns != here {
+		r.leave(LeftForeignNamespace, "the unit ran in another pid namespace, whose processes cannot be told from here")
+		return false
+	}
+	for _, guard := range []struct {
+		name string
+		id   pid.ID
+	}{{"supervisor", r.id.Supervisor}, {"keeper", r.id.Keeper}} {
+		if guard.id.PID == 0 && guard.name == "keeper" {
+			continue // Windows has none
+		}
+		alive, err := guard.id.Alive()
+		if err != nil {
+			r.leave(LeftUnknownIdentity, guard.name+": "+err.Error())
+			return false
+		}
+		if alive {
+			r.leave(LeftSupervisorAlive, "the "+guard.name+" is alive, its lock is not visible here")
+			return false
+		}
+	}
+	return true
 }
 
 func (r *reaping) run() Finding {
 	var err error
 	if r.worker, err = r.Unit.ReadWorker(); err != nil {
-		return r.leave(LeftUnknownIdentity, err.Error())
+		r.unreadable(err)
+		return r.Finding
 	}
 	if r.worker != nil {
 		r.PID = r.worker.Worker.PID
+	}
+	if r.settled == nil {
+		// Before anything is ended: what cannot be concluded is left whole.
+		if r.conclude, err = adopt(r.rec, r.Unit, partyReaper, func(string) {}); err != nil {
+			r.unreadable(err)
+			return r.Finding
+		}
 	}
 	if r.otherBoot {
 		return r.settle(proc.Proof{Containment: proc.Containment(r.id.Containment), Empty: true}, MeansBoot)
@@ -178,25 +313,18 @@ func (r *reaping) run() Finding {
 	if r.leaf != nil {
 		defer r.leaf.Close()
 	}
-	if !r.opts.IncludeActive && r.anythingAlive() && r.active() {
-		return r.leave(LeftActive, "still alive, and its output grows; --include-active ends it")
+	if r.anythingAlive() {
+		if r.inside() {
+			return r.leave(LeftActive, "this program runs inside the unit")
+		}
+		if !r.opts.IncludeActive && r.active() {
+			return r.leave(LeftActive, "still alive, and its output grows; --include-active ends it")
+		}
 	}
-	switch {
-	case r.leaf != nil:
+	if r.leaf != nil {
 		return r.endLeaf()
-	case r.leafGone:
-		return r.settle(proc.Proof{Containment: proc.Cgroup, Empty: true}, string(proc.Cgroup))
-	}
-	if r.worker == nil && !r.captured() {
-		// The captures are made before the worker is started.
-		return r.settle(proc.Proof{Containment: proc.Containment(r.id.Containment), Empty: true}, MeansUnstarted)
 	}
 	return r.endOrphans()
-}
-
-func (r *reaping) leave(reason, detail string) Finding {
-	r.Left, r.Detail = reason, detail
-	return r.Finding
 }
 
 // open finds the leaf, and checks that the worker's number is still the
@@ -207,22 +335,31 @@ func (r *reaping) open() (reason, detail string) {
 		switch {
 		case err == nil:
 			r.leaf = leaf
+			return "", ""
 		case errors.Is(err, proc.ErrGone):
-			// The kernel removes only an empty group, and no name is used twice.
 			r.leafGone = true
-		default:
+		case errors.Is(err, proc.ErrMismatch):
 			return LeftIdentityMismatch, err.Error()
+		case !errors.Is(err, proc.ErrNoCgroup):
+			return LeftUnknownIdentity, err.Error()
 		}
-		return "", ""
 	}
 	if r.worker == nil {
 		return "", ""
 	}
-	now, err := pid.Of(r.worker.Worker.PID)
+	worker := r.worker.Worker
+	alive, err := worker.Alive()
+	if err != nil {
+		return LeftUnknownIdentity, "worker: " + err.Error()
+	}
+	if alive || r.leafGone {
+		return "", ""
+	}
+	now, err := pid.Of(worker.PID)
 	if err != nil {
 		return "", ""
 	}
-	if now.Start != r.worker.Worker.Start || r.worker.Worker.Inode != 0 && now.Inode != 0 && now.Inode != r.worker.Worker.Inode {
+	if taken, err := now.Alive(); taken || err != nil {
 		return LeftIdentityMismatch, fmt.Sprintf("process %d is not the unit's worker", now.PID)
 	}
 	return "", ""
@@ -233,35 +370,40 @@ func (r *reaping) anythingAlive() bool {
 		populated, err := r.leaf.Populated()
 		return err != nil || populated
 	}
-	if r.worker != nil {
-		if alive, err := r.worker.Worker.Alive(); err != nil || alive {
-			return true
-		}
-	}
-	orphans, err := proc.Orphans(r.Unit.Dir)
-	return err == nil && len(orphans) > 0
+	found, err := r.remains()
+	return err != nil || len(found) > 0
 }
 
-// active reports output within the unit's stall threshold, or during a look.
+// inside reports that this very process belongs to the unit: it must not end
+// itself half way.
+func (r *reaping) inside() bool {
+	if r.leaf != nil {
+		members, _ := r.leaf.Members()
+		return slices.Contains(members, os.Getpid())
+	}
+	mark, err := os.Stat(os.Getenv("PRUN_STATE_DIR"))
+	if err != nil {
+		return false
+	}
+	own, err := os.Stat(r.Unit.Dir)
+	return err == nil && os.SameFile(mark, own)
+}
+
+// active reports output within the unit's stall threshold, or within a look.
 // An orphan that works is worth more than an empty process table.
 func (r *reaping) active() bool {
-	size := func() (int64, time.Time) {
-		var total int64
-		var newest time.Time
-		for _, name := range r.captures() {
-			if fi, err := os.Lstat(name); err == nil && fi.Mode().IsRegular() {
-				total += fi.Size()
-				if fi.ModTime().After(newest) {
-					newest = fi.ModTime()
-				}
-			}
-		}
-		return total, newest
+	total, written, changed := r.output()
+	if written.IsZero() {
+		return false
 	}
-	before, newest := size()
-	age := time.Since(newest)
+	age := time.Since(written)
 	if stall := time.Duration(r.id.StallAfter * float64(time.Second)); stall > 0 && age >= 0 && age < stall {
 		return true
+	}
+	if age >= r.opts.Look && time.Since(changed) >= r.opts.Look {
+		// It has stood still that long already. (A change time cannot be set
+		// back; one in the future says nothing.)
+		return false
 	}
 	deadline := time.NewTimer(r.opts.Look)
 	defer deadline.Stop()
@@ -270,13 +412,32 @@ func (r *reaping) active() bool {
 	for {
 		select {
 		case <-deadline.C:
-			return false
+			now, _, _ := r.output()
+			return now != total
 		case <-step.C:
-			if now, _ := size(); now != before {
+			if now, _, _ := r.output(); now != total {
 				return true
 			}
 		}
 	}
+}
+
+// output measures what the worker has written: bytes, and when.
+func (r *reaping) output() (total int64, written, changed time.Time) {
+	for _, name := range r.captures() {
+		info, err := atomicfile.Look(name)
+		if err != nil || !info.Mode.IsRegular() {
+			continue
+		}
+		total += info.Size
+		if info.ModTime.After(written) {
+			written = info.ModTime
+		}
+		if info.ChangeTime.After(changed) {
+			changed = info.ChangeTime
+		}
+	}
+	return total, written, changed
 }
 
 // captures are the files that the worker writes.
@@ -300,38 +461,43 @@ func (r *reaping) captured() bool {
 
 func (r *reaping) endLeaf() Finding {
 	members, _ := r.leaf.Members()
-	if r.opts.DryRun {
-		r.Would, r.Killed = true, len(members)
-		return r.Finding
-	}
-	if err := errors.Join(r.leaf.Kill(reapBound), r.leaf.Remove()); err != nil {
-		return r.leave(LeftKillFailed, err.Error())
-	}
 	r.Killed = len(members)
-	return r.settle(proc.Proof{Containment: proc.Cgroup, Empty: true, Leftovers: len(members)}, string(proc.Cgroup))
+	if !r.opts.DryRun {
+		if err := r.leaf.Kill(reapBound); err != nil {
+			return r.leave(LeftKillFailed, err.Error())
+		}
+		if err := r.leaf.Remove(); err != nil {
+			// It is empty, which is what counts.
+			r.Detail = err.Error()
+		}
+	}
+	return r.settle(proc.Proof{Containment: proc.Cgroup, Empty: true, Leftovers: r.Killed}, string(proc.Cgroup))
 }
 
-// endOrphans ends what carries the unit's mark, or is its recorded worker,
-// until a round finds none. Something that cleared its environment cannot be
-// seen, so this proves nothing.
+// endOrphans ends what bears the unit's traces until a round finds none.
+// Something that bears none cannot be seen, so this proves nothing, unless
+// there was nothing to begin with.
 func (r *reaping) endOrphans() Finding {
 	end := time.Now().Add(reapBound)
-	spared := detachedUnits(r.Unit)
 	seen := map[pid.ID]bool{}
 	for {
-		found, err := r.orphans(spared)
+		found, err := r.remains()
 		if err != nil && r.worker == nil {
 			return r.leave(LeftNoWorkerRecord, err.Error())
 		}
-		if len(found) == 0 {
-			break
-		}
-		if r.opts.DryRun {
-			r.Would, r.Killed = true, len(found)
-			return r.Finding
+		if err != nil {
+			return r.leave(LeftKillFailed, err.Error())
 		}
 		for _, one := range found {
 			seen[one] = true
+			if r.PID == 0 {
+				r.PID = one.PID
+			}
+		}
+		if len(found) == 0 || r.opts.DryRun {
+			break
+		}
+		for _, one := range found {
 			if err := one.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, pid.ErrGone) && !errors.Is(err, pid.ErrMismatch) {
 				return r.leave(LeftKillFailed, err.Error())
 			}
@@ -345,86 +511,107 @@ func (r *reaping) endOrphans() Finding {
 		<-pause.C
 	}
 	r.Killed = len(seen)
-	if r.worker == nil && r.Killed == 0 {
-		return r.leave(LeftNoWorkerRecord, "the worker was being started when its supervisor died, and nothing names it")
+	proof := proc.Proof{Containment: proc.Containment(r.id.Containment), Leftovers: r.Killed}
+	if r.Killed == 0 {
+		switch {
+		case r.worker != nil && r.leafGone:
+			// The kernel removes only an empty group, and no name is used twice.
+			return r.settle(proc.Proof{Containment: proc.Cgroup, Empty: true}, string(proc.Cgroup))
+		case r.worker == nil && !r.captured():
+			// The captures are made before the worker is started.
+			proof.Empty = true
+			return r.settle(proof, MeansUnstarted)
+		case r.worker == nil:
+			return r.leave(LeftNoWorkerRecord, "the worker was being started when its supervisor died, and nothing names it")
+		}
 	}
-	if r.opts.DryRun {
-		r.Would = true
-		return r.Finding
-	}
-	proof := proc.Proof{
-		Containment: proc.Containment(r.id.Containment), Leftovers: r.Killed,
-		Note: "unproven: ended without a cgroup and without a parent; a process that cleared its environment is not seen",
-	}
+	proof.Note = "unproven: ended without a cgroup and without a parent; a process that cleared its environment, closed its output and left its session is not seen"
 	if r.worker != nil {
 		proof.Containment = proc.Containment(r.worker.Containment)
 	}
 	return r.settle(proof, "")
 }
 
-// orphans are the living processes that are verifiably of this unit.
-func (r *reaping) orphans(spared func(int) bool) ([]pid.ID, error) {
-	marked, err := proc.Orphans(r.Unit.Dir)
-	var found []pid.ID
-	for _, one := range marked {
-		if !spared(one.PID) {
-			found = append(found, one)
+// remains are the living processes that are verifiably of this unit. The
+// keeper of a unit that detached from it, and all below that, is not.
+func (r *reaping) remains() ([]pid.ID, error) {
+	t := proc.Traces{Marks: r.marks(), Spare: detachedUnits(r.Unit)}
+	if r.worker != nil {
+		t.Worker = r.worker.Worker
+	}
+	for _, name := range r.captures() {
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			t.Outputs = append(t.Outputs, real)
 		}
 	}
-	if r.worker != nil {
+	found, err := proc.Find(t)
+	if errors.Is(err, errors.ErrUnsupported) && r.worker != nil {
+		// There is nothing but the worker's own number then.
 		if alive, aerr := r.worker.Worker.Alive(); aerr == nil && alive {
-			found = append(found, r.worker.Worker)
+			return []pid.ID{r.worker.Worker}, nil
 		}
+		return nil, nil
 	}
 	return found, err
 }
 
-// settle gives the unit its outcome. means is empty where nothing is proven.
+// marks are the names under which the worker may know the directory: not
+// always the one that it is looked at by.
+func (r *reaping) marks() []string {
+	list := []string{r.Unit.Dir}
+	if abs, err := filepath.Abs(r.Unit.Dir); err == nil {
+		list = append(list, abs)
+	}
+	if real, err := filepath.EvalSymlinks(r.Unit.Dir); err == nil {
+		list = append(list, real)
+	}
+	if l, err := ReadLaunch(r.Unit); err == nil && l.Base != "" {
+		// Only a name with a nonce is nobody else's there.
+		if _, whole := state.UnitOf(r.Unit.Name()); whole {
+			list = append(list, filepath.Join(l.Base, r.Unit.Name()))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// settle gives the unit its outcome. means is empty where nothing is proven. A
+// unit that had one, and nothing alive, is not worth a word.
 func (r *reaping) settle(proof proc.Proof, means string) Finding {
+	if r.settled != nil && r.Killed == 0 {
+		return r.Finding
+	}
 	if r.opts.DryRun {
 		r.Would = true
 		return r.Finding
 	}
-	if r.settled != nil && r.Unit.Unfinished() {
-		if err := finish(r.rec, r.Unit, partyReaper, r.settled); err != nil {
-			r.Detail = err.Error()
-		}
-	}
 	if r.settled == nil {
-		o, err := conclude(r.rec, r.Unit, r.id, r.worker, proof, r.otherBoot)
-		if err != nil && o == nil {
-			return r.leave(LeftUnknownIdentity, err.Error())
-		}
-		r.Outcome = o
+		o, err := r.conclude.conclude(r.ending(proof))
 		if err != nil {
-			r.Detail = err.Error()
+			r.Detail, r.Err = err.Error(), err
+		}
+		if !errors.Is(err, errUnrecorded) {
+			r.Outcome = &o
 		}
 	}
 	r.Reaped, r.Terminated = means, means == ""
 	return r.Finding
 }
 
-func conclude(rec Record, u state.Unit, id state.Identity, worker *state.WorkerRecord, proof proc.Proof, otherBoot bool) (*state.Outcome, error) {
-	c, err := adopt(rec, u, partyReaper, func(string) {})
-	if err != nil {
-		return nil, err
-	}
-	e := ending{started: id.Created, cause: state.Lost, reason: "its supervisor and keeper were killed", proof: proof}
-	if otherBoot {
+// ending is how the run ended, as far as anybody recorded it.
+func (r *reaping) ending(proof proc.Proof) ending {
+	e := ending{started: r.id.Created, cause: state.Lost, reason: "its supervisor and keeper were killed", proof: proof}
+	if r.otherBoot {
 		e.reason = "ended by a restart of the machine"
 	}
-	if worker != nil {
-		e.started = worker.Started
+	if r.worker != nil {
+		e.started = r.worker.Started
 	}
-	if x, err := u.ReadWorkerExit(); err == nil && x != nil {
+	if x, err := r.Unit.ReadWorkerExit(); err == nil && x != nil {
 		e.cause, e.reason, e.exit = state.Exited, "", &proc.Exit{Code: x.Code, Signal: x.Signal}
 	}
 	e.notes = append(e.notes, "concluded by prun-reap")
-	o, err := c.conclude(e)
-	if errors.Is(err, errUnrecorded) {
-		return nil, err
-	}
-	return &o, err
+	return e
 }
 
 func keeperStopped(id state.Identity) bool {
@@ -433,6 +620,28 @@ func keeperStopped(id state.Identity) bool {
 	}
 	stopped, err := pid.Stopped(id.Keeper.PID)
 	return err == nil && stopped
+}
+
+// ClearBase removes from a directory of state directories what killed
+// supervisors left: directories that never got their name, and claims of result
+// paths that nobody holds. What is no name of ours, another user's, held or
+// young is left.
+func ClearBase(base string) error {
+	err := state.EachEntry(base, func(e fs.DirEntry) {
+		name := filepath.Join(base, e.Name())
+		if e.Type().IsRegular() {
+			state.DropClaim(name)
+			return
+		}
+		final, hidden := strings.CutPrefix(e.Name(), state.HiddenPrefix)
+		if _, whole := state.UnitOf(final); hidden && whole && e.IsDir() {
+			ClearUnborn(name)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("clear %s: %w", base, err)
+	}
+	return nil
 }
 
 // ClearUnborn removes a state directory that never got its name because
@@ -445,7 +654,13 @@ func ClearUnborn(dir string) bool {
 	if err != nil || !owned(dir) || time.Since(fi.ModTime()) < unbornAge {
 		return false
 	}
-	if held, err := atomicfile.Held(u.Path(state.FileLock)); err != nil && !errors.Is(err, fs.ErrNotExist) || held {
+	held, err := atomicfile.Held(u.Path(state.FileLock))
+	if errors.Is(err, fs.ErrNotExist) {
+		// Its lock is the first thing in it: with anything else it is not what
+		// it is taken for.
+		return os.Remove(dir) == nil
+	}
+	if err != nil || held {
 		return false
 	}
 	if id, err := u.ReadIdentity(); err == nil && id != nil && id.Leaf != "" {
