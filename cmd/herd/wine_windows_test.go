@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -221,4 +222,25 @@ func TestWineHerdSupervisorKilled(t *testing.T) {
 	}
 	h.run(0, []string{"text recovered"}, "send", "t1", "go on")
 	h.run(0, nil, "wait", "t1", "--timeout", "60")
+}
+
+// What a turn with full access leaves running stays, although it holds the turn's output, and ends with kill.
+func TestWineHerdKeeps(t *testing.T) {
+	h := newWinHerd(t)
+	h.run(0, []string{"child", "text done with this"}, "spawn", "full", "the order", "--name", "t1", "--project-root", h.dir)
+	h.run(0, nil, "wait", "t1", "--timeout", "30")
+	var child pid.ID
+	h.until("the child's number", func() bool {
+		b, _ := os.ReadFile(filepath.Join(h.dir, "pids"))
+		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err == nil {
+			child, err = pid.Of(n)
+		}
+		return err == nil
+	})
+	if s := h.status(); s.State != "done" || child.Verdict() != pid.Alive {
+		t.Errorf("status %+v, the child is %v", s, child.Verdict())
+	}
+	h.run(0, nil, "kill", "t1")
+	h.until("the child to be gone", func() bool { return child.Verdict() == pid.Gone })
 }

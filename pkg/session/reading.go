@@ -241,7 +241,7 @@ func (r *reading) Bytes() int64 {
 func (r *reading) Close() {
 	r.Finish()
 	for _, p := range r.pipes {
-		p.Close()
+		letGo(p)
 	}
 }
 

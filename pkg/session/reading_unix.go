@@ -2,7 +2,10 @@
 
 package session
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 // mostRest bounds what is taken from a pipe after the worker's end: the kernel's buffer, with room to spare.
 const mostRest = 2 << 20
@@ -23,3 +26,6 @@ func (r *reading) rest(i int, buf []byte) {
 		taken += n
 	}
 }
+
+// letGo closes a pipe.
+func letGo(p *os.File) { p.Close() }
