@@ -32,7 +32,17 @@ func (o *list) Run(_ context.Context, env *cli.Env) error {
 	}
 	now, ttl := time.Now(), logTTL(env)
 	var rows []session.Snapshot
-	for _, s := range session.LookAll(tasks, func(s session.Snapshot) bool { return shown(s) }) {
+	fill := func(s *session.Snapshot) {
+		switch {
+		case !shown(*s):
+		case o.JSON:
+			s.Fill()
+		default:
+			// The rows say nothing about processes.
+			s.FillTimes()
+		}
+	}
+	for _, s := range session.LookAll(tasks, fill) {
 		s.Tidy(ttl, now)
 		if shown(s) {
 			rows = append(rows, s)

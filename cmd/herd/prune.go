@@ -32,7 +32,12 @@ func (o *prune) Run(_ context.Context, env *cli.Env) error {
 	type kept struct{ task, why string }
 	var stay []kept
 	var reclaim []session.Task
-	for _, s := range session.LookAll(tasks, mine) {
+	fill := func(s *session.Snapshot) {
+		if mine(*s) {
+			s.Fill()
+		}
+	}
+	for _, s := range session.LookAll(tasks, fill) {
 		s.Tidy(ttl, now)
 		if !mine(s) {
 			continue

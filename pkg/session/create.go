@@ -62,7 +62,7 @@ func (r Root) Create(name string, meta Object) (Task, *atomicfile.Lock, error) {
 			return err
 		}
 		s := made.Look()
-		s.times()
+		s.FillTimes()
 		if err := s.WriteStatus(time.Now()); err != nil || made.Dir == t.Dir {
 			return err
 		}
@@ -138,7 +138,7 @@ func (t Task) Begin(prompt string, change func(*Object)) (Turn, error) {
 		remove(t.Path(FileReport), t.Path(FileChild), t.Path(FileHelper)),
 		swap(t.Path(FilePrompt), []byte(prompt)))
 	s := t.Look()
-	s.times()
+	s.FillTimes()
 	if err = errors.Join(err, s.WriteStatus(time.Now())); err != nil {
 		return turn, fmt.Errorf("begin turn: %w", err)
 	}

@@ -22,6 +22,8 @@ type Snapshot struct {
 
 	Helper, Backend           int
 	HelperAlive, BackendAlive bool
+	// written is when the record was.
+	written time.Time
 	// Output is when the worker last said something, as far as files show; zero when nothing does.
 	Output time.Time
 	// changed is the newest of all times, the record's own included.
@@ -37,7 +39,7 @@ func (t Task) Look() Snapshot {
 	// The marker is looked at before the record: it is written after it.
 	_, err := os.Lstat(t.Path(FileDone))
 	s.Done = err == nil
-	if s.Meta, s.Err = t.Meta(); s.Err != nil {
+	if s.Meta, s.written, s.Err = t.meta(); s.Err != nil {
 		return s
 	}
 	s.State = first(s.Meta.Text("state"), Working)
@@ -47,7 +49,7 @@ func (t Task) Look() Snapshot {
 
 // Fill adds what takes more than the record to know: processes and times.
 func (s *Snapshot) Fill() {
-	s.times()
+	s.FillTimes()
 	if s.Err != nil {
 		return
 	}
@@ -58,10 +60,10 @@ func (s *Snapshot) Fill() {
 		s.Helper = number(s.Meta, "pid")
 	}
 	s.Backend = number(child, "backend_pid")
-	if s.Helper > 1 && exists(s.Helper) {
+	if s.Helper > 1 && running(s.Helper) {
 		s.HelperAlive = s.alive(s.Helper, helper, true)
 	}
-	if s.Backend > 1 && exists(s.Backend) {
+	if s.Backend > 1 && running(s.Backend) {
 		s.BackendAlive = s.alive(s.Backend, child, false)
 	}
 }
@@ -72,12 +74,6 @@ func number(o Object, key string) int {
 		return 0
 	}
 	return int(n)
-}
-
-// exists is the cheap half of the question: most recorded numbers have no process.
-func exists(p int) bool {
-	_, err := pid.Of(p)
-	return err == nil
 }
 
 // alive tells whether the process that has a recorded number is the one that was recorded.
@@ -124,19 +120,25 @@ func legacyAlive(p int, record Object) bool {
 
 const legacySlack = 15 * time.Second
 
-// times finds the newest traces of the task.
-func (s *Snapshot) times() {
-	for _, name := range []string{FileEvents, FileReport, FileMeta} {
+// FillTimes finds the newest traces of the task; Fill does it, too.
+func (s *Snapshot) FillTimes() {
+	s.changed = s.written
+	for _, name := range []string{FileEvents, FileReport} {
 		fi, err := os.Lstat(s.Task.Path(name))
 		if err != nil || fi.Mode()&fs.ModeType != 0 {
 			continue
 		}
-		at := fi.ModTime()
-		if at.After(s.changed) {
-			s.changed = at
-		}
-		if name != FileMeta && at.After(s.Output) {
+		if at := fi.ModTime(); at.After(s.Output) {
 			s.Output = at
+		}
+	}
+	if s.Output.After(s.changed) {
+		s.changed = s.Output
+	}
+	if s.Err != nil && s.written.IsZero() {
+		// Without a record its directory says how old it is.
+		if fi, err := os.Lstat(s.Task.Dir); err == nil && fi.ModTime().After(s.changed) {
+			s.changed = fi.ModTime()
 		}
 	}
 }

@@ -197,7 +197,7 @@ func judge(t Turn, l *supervise.Launch, o *state.Outcome, final string) verdict 
 // overdue is how a turn whose supervisor is gone ended: by the record's own deadlines where they have passed.
 func overdue(t Task, stall time.Duration, detail string) verdict {
 	s := t.Look()
-	s.times()
+	s.FillTimes()
 	now := time.Now()
 	if at, ok := s.Meta.Number("deadline_utc"); ok && Epoch(now) > at {
 		return verdict{Failed, ReasonDeadline, detail}

@@ -17,7 +17,7 @@ func sweepers() int { return max(8, 2*runtime.GOMAXPROCS(0)) }
 
 // each calls fn for every task, several at once.
 func each(tasks []Task, fn func(i int, t Task)) {
-	workers := min(sweepers(), (len(tasks)+15)/16)
+	workers := min(runtime.GOMAXPROCS(0), (len(tasks)+15)/16)
 	if workers <= 1 {
 		for i, t := range tasks {
 			fn(i, t)
@@ -98,14 +98,13 @@ func (t Task) marked() bool {
 	return err == nil
 }
 
-// LookAll reads every task, in the order of names. fill also asks about processes and times.
-func LookAll(tasks []Task, fill func(Snapshot) bool) []Snapshot {
+// LookAll reads every task, in the order of names. more is called for each of them, from several goroutines, to add
+// what the caller needs beyond the record.
+func LookAll(tasks []Task, more func(*Snapshot)) []Snapshot {
 	list := make([]Snapshot, len(tasks))
 	each(tasks, func(i int, t Task) {
 		list[i] = t.Look()
-		if fill(list[i]) {
-			list[i].Fill()
-		}
+		more(&list[i])
 	})
 	return list
 }
@@ -113,7 +112,7 @@ func LookAll(tasks []Task, fill func(Snapshot) bool) []Snapshot {
 // Tidy does what only a look at every record can: kept leftovers whose task's last deadline has passed end, and the
 // events of tasks that have long been over go.
 func (s Snapshot) Tidy(ttl time.Duration, now time.Time) {
-	if s.Err != nil || !s.Done || s.Task.Changing() {
+	if s.Err != nil || !s.Done {
 		return
 	}
 	if n, ok := s.Meta.Int("leftovers"); ok && n > 0 {
@@ -124,7 +123,7 @@ func (s Snapshot) Tidy(ttl time.Duration, now time.Time) {
 			}
 		}
 	}
-	if ttl > 0 && !s.Output.IsZero() && now.Sub(s.Output) > ttl {
+	if ttl > 0 && !s.Output.IsZero() && now.Sub(s.Output) > ttl && !s.Task.Changing() {
 		name := s.Task.Path(FileEvents)
 		for _, segment := range eventlog.Segments(name) {
 			_ = remove(segment.Name)

@@ -102,11 +102,20 @@ func (t Task) Exists() bool {
 
 // Meta reads meta.json. The error wraps ErrNoMeta.
 func (t Task) Meta() (Object, error) {
-	o, err := readObject(t.Path(FileMeta))
-	if err != nil {
-		return o, fmt.Errorf("%w: %w", ErrNoMeta, err)
+	o, _, err := t.meta()
+	return o, err
+}
+
+func (t Task) meta() (Object, time.Time, error) {
+	b, at, err := readTimed(t.Path(FileMeta), maxRecord)
+	var o Object
+	if err == nil {
+		o, err = ParseObject(b)
 	}
-	return o, nil
+	if err != nil {
+		return o, at, fmt.Errorf("%w: %w", ErrNoMeta, err)
+	}
+	return o, at, nil
 }
 
 func readObject(name string) (Object, error) {
@@ -118,7 +127,10 @@ func readObject(name string) (Object, error) {
 }
 
 // readFile reads a regular file without blocking on anything else that has its name.
-func readFile(name string, limit int64) ([]byte, error) { return atomicfile.ReadRegular(name, limit) }
+func readFile(name string, limit int64) ([]byte, error) {
+	b, _, err := readTimed(name, limit)
+	return b, err
+}
 
 func readSmall(name string) ([]byte, error) { return readFile(name, 1<<20) }
 
