@@ -115,6 +115,13 @@ func Reap(rec Record, u state.Unit, opts ReapOptions) Finding {
 	return r.run()
 }
 
+// Candidate reports whether Reap has to look at a unit at all. It changes nothing.
+func Candidate(u state.Unit, opts ReapOptions) bool {
+	opts.DryRun = true
+	r := &reaping{Finding: Finding{Unit: u}, opts: opts}
+	return r.ours() && (r.unsettled(false) || u.Unfinished()) || r.Left != ""
+}
+
 type reaping struct {
 	Finding
 	rec       Record
