@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"io"
+	"strings"
 
 	"github.com/prun-suite/prun/pkg/atomicfile"
+	"github.com/prun-suite/prun/pkg/line"
 )
 
 // How much of a capture is shown at the end.
@@ -29,11 +31,29 @@ func echo(w io.Writer, name string) {
 	if cut {
 		io.WriteString(w, "[...]")
 	}
-	_, _ = io.Copy(w, io.NewSectionReader(f, from, fi.Size()-from))
-	last := make([]byte, 1)
-	if _, err := f.ReadAt(last, fi.Size()-1); err == nil && last[0] != '\n' {
-		io.WriteString(w, "\n")
+	text, err := io.ReadAll(io.NewSectionReader(f, from, fi.Size()-from))
+	if err != nil {
+		return
 	}
+	io.WriteString(w, visibleLines(string(text)))
+}
+
+// visibleLines makes a worker's words safe to look at: lines and tabs stay what
+// they are, and nothing else in them moves a cursor, sets a title or hides what
+// stands before it. The tail has every byte as it was.
+func visibleLines(text string) string {
+	var b strings.Builder
+	for one := range strings.Lines(text) {
+		one = strings.TrimSuffix(strings.TrimSuffix(one, "\n"), "\r")
+		for i, cell := range strings.Split(one, "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(line.Escape(cell))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 // lastLines returns the offset where the last n lines begin, no further than

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -25,6 +26,9 @@ const claimPrefix = ".prun-claim-"
 func ClaimResult(base, path string) (*atomicfile.Lock, error) {
 	name := ClaimName(base, path)
 	lock, err := atomicfile.TryLock(name)
+	if errors.Is(err, atomicfile.ErrLocked) && notOurs(name) {
+		err = fmt.Errorf("%w: another user's file", fs.ErrPermission)
+	}
 	if errors.Is(err, atomicfile.ErrLocked) {
 		return nil, fmt.Errorf("claim result %s: %w: %w", path, ErrClaimed, err)
 	}

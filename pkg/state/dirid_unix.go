@@ -29,3 +29,14 @@ func dirID(dir string) (dev, ino uint64, err error) {
 	dev, ino = statID(info)
 	return dev, ino, nil
 }
+
+// notOurs reports that what has this name, a link itself, belongs to another
+// user.
+func notOurs(name string) bool {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) != os.Geteuid()
+}

@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -95,11 +96,43 @@ func (u Unit) Queued() (ahead int, waiting bool) {
 	return n, true
 }
 
-// read reads one of the unit's files, bounded and without blocking.
+// read reads one of the unit's files, bounded and without blocking. In another
+// user's directory a link is not followed: it would lead to what the reader may
+// read and its owner may not.
 func (u Unit) read(name string, limit int64) ([]byte, error) {
-	data, err := atomicfile.ReadRegular(u.Path(name), limit)
+	readFile := atomicfile.ReadRegular
+	if notOurs(u.Dir) {
+		readFile = readUnlinked
+	}
+	data, err := readFile(u.Path(name), limit)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// readUnlinked is atomicfile.ReadRegular for a name that must not be a link,
+// whatever is done to it meanwhile.
+func readUnlinked(name string, limit int64) ([]byte, error) {
+	if fi, err := os.Lstat(name); err != nil {
+		return nil, err
+	} else if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("open %s: %w", name, ErrNotRegular)
+	}
+	f, err := os.OpenFile(name, os.O_RDONLY|openNoFollow, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", name, ErrNotRegular), err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("read %s: %w: more than the %d bytes allowed", name, ErrTooLarge, limit)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return data, nil
 }

@@ -31,6 +31,8 @@ type concluder struct {
 	backend  agent.Backend
 	party    string
 	note     func(string)
+	// release, if not nil, gives up what was held beside the unit's lock.
+	release func()
 	// accepted: the ledger has its first line of the unit.
 	accepted bool
 	// backendFailed is set by conclude: what the unit hit is newer evidence
@@ -172,7 +174,9 @@ func (c *concluder) conclude(e ending) (state.Outcome, error) {
 	}
 	at(c.party, "C7")
 	trouble(c.record.Settled(c.unit, &c.launch, &o))
-	c.tidy()
+	if !errors.Is(all, errUnrecorded) || gone != nil {
+		c.tidy()
+	}
 	at(c.party, "C8")
 	return o, all
 }

@@ -239,7 +239,7 @@ func (f *front) orphaned() (Report, error) {
 	if !f.heir {
 		end.Spare = func(int) bool { return true }
 	}
-	o, err := settle(f.door.Record, u, partyFront, killed, end, f.door.Note)
+	o, err := settle(f.door.Record, u, partyFront, killed, nil, end, f.door.Note)
 	if err != nil && o.Unit == "" {
 		return f.report, err
 	}

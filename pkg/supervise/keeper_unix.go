@@ -86,18 +86,25 @@ func bury(rec Record, child *proc.Child, exit proc.Exit, mine *os.File) int {
 		proc.Sweep(nil, proc.EndOptions{})
 		return 0
 	}
-	defer func() {
-		for _, l := range locks {
+	// The first is the unit's own; the claim of its result path may follow.
+	release := func() {
+		for _, l := range locks[min(1, len(locks)):] {
 			_ = l.Unlock()
 		}
 		if names.Claim != "" {
 			state.DropClaim(names.Claim)
 		}
+	}
+	defer func() {
+		release()
+		for _, l := range locks[:min(1, len(locks))] {
+			_ = l.Unlock()
+		}
 	}()
 	child.Reap()
 	u := state.Unit{Dir: names.Final}
 	if _, err := os.Lstat(u.Path(state.FileIdentity)); err == nil {
-		_, err := settle(rec, u, partyKeeper, fate(exit), proc.EndOptions{Spare: detachedUnits(u)}, func(string) {})
+		_, err := settle(rec, u, partyKeeper, fate(exit), release, proc.EndOptions{Spare: detachedUnits(u)}, func(string) {})
 		if err != nil {
 			return exitTrouble
 		}

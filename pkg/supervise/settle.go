@@ -24,8 +24,9 @@ func fate(x proc.Exit) string {
 
 // settle concludes a unit whose supervisor is dead, in a process that has
 // inherited its tree (the keeper, or the front door as the last above it). why
-// says what became of the supervisor. The caller holds the unit's lock. A unit that has its outcome is only swept.
-func settle(rec Record, u state.Unit, party, why string, end proc.EndOptions, note func(string)) (state.Outcome, error) {
+// says what became of the supervisor, release gives up what else this process
+// inherited (nil: nothing). The caller holds the unit's lock. A unit that has its outcome is only swept.
+func settle(rec Record, u state.Unit, party, why string, release func(), end proc.EndOptions, note func(string)) (state.Outcome, error) {
 	id, err := u.ReadIdentity()
 	if err != nil || id == nil {
 		proof := proc.Sweep(nil, end)
@@ -40,13 +41,19 @@ func settle(rec Record, u state.Unit, party, why string, end proc.EndOptions, no
 	}
 	if o, err := u.ReadOutcome(); err == nil && o != nil {
 		proc.Sweep(leaf, end)
-		return *o, finish(rec, u, party, o)
+		c, err := adopt(rec, u, party, note)
+		if err != nil {
+			return *o, err
+		}
+		c.release = release
+		return *o, c.finish(o)
 	}
 	c, err := adopt(rec, u, party, note)
 	if err != nil {
 		proc.Sweep(leaf, end)
 		return state.Outcome{}, err
 	}
+	c.release = release
 	e := ending{started: id.Created, cause: state.Lost, reason: why}
 	worker, err := u.ReadWorker()
 	if err != nil {
@@ -103,15 +110,22 @@ func finish(rec Record, u state.Unit, party string, o *state.Outcome) error {
 	if err != nil {
 		return err
 	}
-	err = rec.Settled(u, &c.launch, o)
+	return c.finish(o)
+}
+
+func (c *concluder) finish(o *state.Outcome) error {
+	err := c.record.Settled(c.unit, &c.launch, o)
 	c.tidy()
 	return err
 }
 
 // tidy removes what nobody needs once the outcome is there: files that were
-// being replaced when their writer was killed, the claim of a result path whose
-// holders are all dead, and, last, the mark that something is left to do.
+// being replaced when their writer was killed, the claim of the result path, and,
+// last, the mark that something is left to do.
 func (c *concluder) tidy() {
+	if c.release != nil {
+		c.release()
+	}
 	if c.home() != nil {
 		return
 	}
@@ -120,7 +134,6 @@ func (c *concluder) tidy() {
 		c.unit.SweepRecords()
 	}
 	if (c.party == partyFront || c.party == partyReaper) && c.launch.Result != "" {
-		// A keeper holds the claim itself, and drops it when it is done.
 		state.DropClaim(state.ClaimName(c.launch.Base, c.launch.Result))
 	}
 	c.unit.SweepOutcome()

@@ -184,6 +184,10 @@ func (s *supervisor) live() int {
 		record: s.record, unit: nb.unit, launch: s.launch, identity: nb.identity, backend: s.backend,
 		party: partySupervisor, note: s.note,
 	}
+	if nb.claim != nil {
+		// Freed by the kernel in any case; this also removes its file.
+		c.release = func() { _ = state.ReleaseClaim(nb.claim) }
+	}
 	e := s.runUnit(nb, c)
 	e.notes = append(s.notes, e.notes...)
 	// What went wrong is in the outcome's notes, which the front door prints.
@@ -191,10 +195,7 @@ func (s *supervisor) live() int {
 	// The collector closes a file that nobody can reach any more, and with it
 	// the lock would go.
 	runtime.KeepAlive(nb.lock)
-	if nb.claim != nil {
-		// Freed by the kernel in any case; this also removes its file.
-		_ = state.ReleaseClaim(nb.claim)
-	}
+	runtime.KeepAlive(nb.claim)
 	if c.backendFailed {
 		s.renewQuota()
 	}
