@@ -85,6 +85,42 @@ func Open(ctx context.Context, dir string, env []string) (Repo, error) {
 	return r, nil
 }
 
+// OpenTop is Open for a directory that is known to be the top of a work tree,
+// in one question. The error wraps [ErrNotRepository] when it is not, also when
+// it lies inside another work tree.
+func OpenTop(ctx context.Context, top string, env []string) (Repo, error) {
+	r := Repo{Dir: top, Top: top, Env: env}
+	call, err := newCaller(env, askLimit)
+	if err != nil {
+		return r, err
+	}
+	res, err := call.user(ctx, top, "rev-parse", "--show-toplevel", "--git-common-dir")
+	if err != nil {
+		return r, explain(top, err)
+	}
+	// A name with a newline makes more than two lines of it.
+	lines := strings.Split(oneLine(res.Stdout), "\n")
+	if len(lines) != 2 {
+		if r, err = Open(ctx, top, env); err != nil {
+			return r, err
+		}
+		lines = []string{r.Top, r.Common}
+	}
+	a, aerr := os.Stat(top)
+	b, berr := os.Stat(lines[0])
+	if aerr != nil || berr != nil || !os.SameFile(a, b) {
+		return r, fmt.Errorf("open repository %s: %w: it is not the top of a work tree", top, ErrNotRepository)
+	}
+	r.Common = lines[1]
+	if !filepath.IsAbs(r.Common) {
+		r.Common = filepath.Join(top, r.Common)
+	}
+	if real, err := filepath.EvalSymlinks(r.Common); err == nil {
+		r.Common = real
+	}
+	return r, nil
+}
+
 // steady are settings that keep a user's configuration from changing what a
 // worktree call does or says. Line endings and content filters are not among
 // them: they decide what the files of this user look like.
@@ -176,8 +212,16 @@ func (r Repo) Worktrees(ctx context.Context) ([]Worktree, error) {
 	if err != nil {
 		return nil, err
 	}
+	list := parseWorktrees(string(res.Stdout), sep)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("list worktrees of %s: git named none", r.Dir)
+	}
+	return list, nil
+}
+
+func parseWorktrees(text, sep string) []Worktree {
 	var list []Worktree
-	for line := range strings.SplitSeq(string(res.Stdout), sep) {
+	for line := range strings.SplitSeq(text, sep) {
 		key, value, _ := strings.Cut(line, " ")
 		if key == "worktree" {
 			list = append(list, Worktree{Path: filepath.FromSlash(value)})
@@ -198,17 +242,18 @@ func (r Repo) Worktrees(ctx context.Context) ([]Worktree, error) {
 			w.Locked = true
 		}
 	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("list worktrees of %s: git named none", r.Dir)
-	}
-	return list, nil
+	return list
 }
 
 // Commit is the id of the commit that a name means. The error wraps
-// [ErrNoCommit] when it means none.
+// [ErrNoCommit] when it means none; a whole id is taken at its word.
 func (r Repo) Commit(ctx context.Context, name string) (string, error) {
 	if strings.HasPrefix(name, "-") || name == "" {
 		return "", fmt.Errorf("resolve %q: %w", name, ErrNoCommit)
+	}
+	if isID(name) {
+		// Whoever uses it finds out whether it is there.
+		return name, nil
 	}
 	id, err := r.ask(ctx, "rev-parse", "--quiet", "--verify", name+"^{commit}")
 	var failed *CommandError
@@ -216,6 +261,11 @@ func (r Repo) Commit(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("resolve %q: %w", name, ErrNoCommit)
 	}
 	return id, err
+}
+
+// isID reports a whole object id.
+func isID(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // AddSpec says which worktree to make.
@@ -556,8 +606,20 @@ func (r Repo) Inspect(ctx context.Context, dir, base string) (Changes, error) {
 	if err != nil {
 		return c, err
 	}
+	c = parseStatus(string(res.Stdout))
 	c.Partial = res.Truncated
-	for record := range strings.SplitSeq(string(res.Stdout), "\x00") {
+	if base != "" && c.Head != "" && c.Head != base {
+		if c.Commits, err = r.Count(ctx, base, c.Head); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// parseStatus reads `git status --porcelain=v2 --branch -z`.
+func parseStatus(text string) Changes {
+	var c Changes
+	for record := range strings.SplitSeq(text, "\x00") {
 		kind, rest, _ := strings.Cut(record, " ")
 		switch kind {
 		case "#":
@@ -583,12 +645,7 @@ func (r Repo) Inspect(ctx context.Context, dir, base string) (Changes, error) {
 			c.Ignored = append(c.Ignored, rest)
 		}
 	}
-	if base != "" && c.Head != "" && c.Head != base {
-		if c.Commits, err = r.Count(ctx, base, c.Head); err != nil {
-			return c, err
-		}
-	}
-	return c, nil
+	return c
 }
 
 // Count is how many commits are in "to" and not in "from".
