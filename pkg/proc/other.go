@@ -3,12 +3,9 @@
 package proc
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
-
-	"github.com/prun-suite/prun/pkg/pid"
 )
 
 type leafPlatform struct{}
@@ -26,9 +23,3 @@ func leafOf(int) (string, error)             { return "", errLeaf }
 func moveSelf(string) error                  { return errLeaf }
 
 func becomeReaper() error { return nil }
-
-func orphans(string) ([]pid.ID, error) {
-	return nil, fmt.Errorf("look for orphans on %s: %w", runtime.GOOS, errors.ErrUnsupported)
-}
-
-func find(Traces) ([]pid.ID, error) { return orphans("") }

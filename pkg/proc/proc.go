@@ -94,8 +94,8 @@ func PremakeThreads(n int) { premakeThreads(n) }
 // Orphans returns the processes of this user whose environment holds
 // PRUN_STATE_DIR=mark: what may be left of a unit whose guards are all dead.
 // It is a search, not a proof, since a process may clear its environment.
-// This process and its ancestors are never in it. Linux only; elsewhere the
-// error wraps errors.ErrUnsupported.
+// This process and its ancestors are never in it. Linux and Windows; elsewhere
+// the error wraps errors.ErrUnsupported.
 func Orphans(mark string) ([]pid.ID, error) { return orphans(mark) }
 
 // Traces are the signs by which the processes of a tree are known once
@@ -117,7 +117,8 @@ type Traces struct {
 // Find returns the processes of this user that bear one of the traces, and
 // what is below them, whoever's that is. Like [Orphans] it proves nothing: a
 // process may have cleared its environment, closed its output and left the
-// session. Linux only; elsewhere the error wraps errors.ErrUnsupported.
+// session. Linux, and by marks and worker alone Windows; elsewhere the error
+// wraps errors.ErrUnsupported.
 func Find(t Traces) ([]pid.ID, error) { return find(t) }
 
 // ZombieChild returns how the child p of this process ended, without taking
