@@ -18,7 +18,7 @@ endif
 .PHONY: all build test test-windows vet man completions install install-shims demo demo-lanes e2e bench soak fuzz dist clean help
 all: build
 help:
-	@echo "all build test test-windows vet man completions install[PREFIX,DESTDIR] install-shims[DIR] demo demo-lanes e2e bench soak fuzz[FUZZTIME] dist clean"
+	@echo "all build test test-windows vet man completions install[PREFIX,DESTDIR] install-shims[DIR] demo demo-lanes e2e bench soak[SOAK] fuzz[FUZZTIME] dist clean"
 build:
 	@mkdir -p build
 	$(BUILD) -o bin/ $(TOOLS:%=./cmd/%)
@@ -49,9 +49,9 @@ demo demo-lanes: build
 test-windows:
 	$(GO) run -tags $(TAGS) ./testdata/wine
 e2e bench soak: build
-	PATH="$(CURDIR)/bin:$$PATH" $(GO) run -tags $(TAGS) ./testdata/$@
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) run -tags $(TAGS) ./testdata/$@ $(if $(filter soak,$@),$(SOAK))
 fuzz:
-	@for p in $$($(GO) list -tags $(TAGS) ./pkg/...); do $(GO) test -tags $(TAGS) -list '^Fuzz' $$p | while read -r f rest; do case $$f in Fuzz*) \
+	@for p in $$(grep -rl '^func Fuzz' --include='*_test.go' pkg cmd | sed 's,^,./,;s,/[^/]*$$,,' | sort -u); do $(GO) test -tags $(TAGS) -list '^Fuzz' $$p | while read -r f rest; do case $$f in Fuzz*) \
 	  echo "$$p $$f"; $(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p </dev/null || exit 1;; esac; done || exit 1; done
 dist: man
 	set -e; for p in $(PLATFORMS); do d=prun-$${p%/*}-$${p#*/}; rm -rf dist/$$d; mkdir -p dist/$$d/bin; \

@@ -40,6 +40,13 @@ type outcome struct {
 var fallbackLine = regexp.MustCompile(`^# [A-Za-z0-9_-]+ result \(FALLBACK, [^\n]*\)\n`)
 
 func (m *mill) check(dir string, units []*unit, v *verdicts) {
+	for _, u := range units {
+		if u.door == "herd" {
+			// Whoever looks at a task settles one that nobody answers for.
+			out, err := m.herd(u, "status", u.id)
+			m.inspect("herd status", out, err, v, 0, 1, 2, 3)
+		}
+	}
 	alive := m.survivors(dir, units)
 	ledger := readLedger(filepath.Join(dir, "ledger.jsonl"), v)
 	seen := map[string]bool{}
@@ -55,6 +62,10 @@ func (m *mill) check(dir string, units []*unit, v *verdicts) {
 			case "remove":
 				m.removals += n
 			}
+		}
+		if u.door == "herd" {
+			m.checkTask(u, alive[u.n], v)
+			continue
 		}
 		m.checkUnit(u, alive[u.n], ledger, v)
 		if d := u.find(); d != "" {

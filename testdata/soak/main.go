@@ -53,6 +53,7 @@ func main() {
 	first := flag.Int("round", 0, "begin with this round")
 	repeat := flag.Int("repeat", 0, "run the round of -round so often, and nothing else")
 	kills := flag.Int("kills", 20, "rounds of each random kill of the tests; 0 leaves them out")
+	points := flag.Int("points", 1, "1 walks all pairs of crash points; 0 leaves that out")
 	races := flag.Int("races", 1000, "raced publications for each kind of late writer; 0 leaves them out")
 	flag.Parse()
 
@@ -77,7 +78,7 @@ func main() {
 	fmt.Printf("soak: seed %d, %d units a round, %v minutes\n", *seed, *units, *minutes)
 	failed := 0
 	if *repeat == 0 {
-		failed += stages(*seed, *kills, *races)
+		failed += stages(*seed, *kills, *races, *points)
 	}
 	m, err := newMill(*seed, *units, *ramp)
 	if err != nil {
@@ -111,13 +112,14 @@ func main() {
 }
 
 // stages are the long forms of tests.
-func stages(seed uint64, kills, races int) (failed int) {
+func stages(seed uint64, kills, races, points int) (failed int) {
 	for _, s := range []struct {
 		name string
 		n    int
 		args []string
 	}{
 		{"kills", kills, []string{"-parallel", "4", "-run", "TestRandomKills", "./cmd/prun-dispatch"}},
+		{"crash points", points, []string{"-tags", "forceposix crashpoints", "-parallel", "6", "-run", "TestPoints", "./cmd/prun-dispatch"}},
 		{"publication", races, []string{"-run", "Race", "./pkg/result", "-rounds", strconv.Itoa(races)}},
 	} {
 		if s.n == 0 {
@@ -154,6 +156,11 @@ func newMill(seed uint64, units int, ramp time.Duration) (*mill, error) {
 		}
 		// The tools may be built anew meanwhile.
 		if m.bin[name], err = duplicate(m.bin[name], filepath.Join(root, "bin", name)); err != nil {
+			return nil, err
+		}
+	}
+	if name, err := exec.LookPath("herd"); err == nil {
+		if m.bin["herd"], err = duplicate(name, filepath.Join(root, "bin", "herd")); err != nil {
 			return nil, err
 		}
 	}
@@ -218,6 +225,7 @@ func (m *mill) summary(took time.Duration) {
 	row := func(what string, value any) { fmt.Printf("| %s | %v |\n", what, value) }
 	row("rounds of "+strconv.Itoa(m.units)+" units at once", m.rounds)
 	row("units started, announced, settled", fmt.Sprintf("%d, %d, %d", m.started, m.announced, m.settled))
+	row("of these tasks of herd", m.tasks)
 	row("kinds of worker", len(m.kinds))
 	row("kills and stop requests delivered", m.kills)
 	row("processes stopped and continued", m.stops)

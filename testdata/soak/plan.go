@@ -22,6 +22,7 @@ type unit struct {
 	digit string // in the command line of an escapee that clears its environment
 
 	kind    string // of the worker
+	door    string // herd, or prun-dispatch where empty
 	backend string
 	script  script
 	base    string // where its state directory lies
@@ -398,6 +399,11 @@ func (m *mill) plan(r *rand.Rand, dir string) []*unit {
 			digit: fmt.Sprintf("21.%06d%03d", r.IntN(1e6), n),
 		}
 		u.mode = []string{"auto", "subreaper"}[r.IntN(2)]
+		if m.bin["herd"] != "" && r.IntN(7) == 0 {
+			u.planTask(r, dir)
+			units = append(units, u)
+			continue
+		}
 		k := workers[r.IntN(len(workers))]
 		u.kind = k.name
 		k.build(u, r)

@@ -53,7 +53,7 @@ type mill struct {
 	bin                  map[string]string
 
 	rounds, started, announced, kills, stops, removals int
-	looks, snapshots, reaped, unproven                 int
+	looks, snapshots, reaped, unproven, tasks          int
 	violations                                         int
 	refused, lost, settled                             int
 	peak                                               map[string]int // KiB by role
@@ -68,7 +68,7 @@ const memoryBound = 16 << 10 // KiB
 func (m *mill) round(number int) []string {
 	r := rand.New(rand.NewPCG(m.seed, uint64(number)))
 	dir := filepath.Join(m.root, fmt.Sprintf("m%x-%d", m.seed&0xffffff, number))
-	for _, d := range []string{"s", "w", "r"} {
+	for _, d := range []string{"s", "w", "r", "h"} {
 		must(os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	if m.smallDir != "" {
@@ -139,7 +139,7 @@ func (u *unit) happened() string {
 	var b strings.Builder
 	for _, what := range []string{
 		"kill front", "kill keeper", "kill supervisor", "kill worker", "stop front", "stop keeper", "stop supervisor", "stop worker",
-		"TERM front", "INT front", "HUP front", "TERM supervisor", "INT supervisor", "HUP supervisor", "remove",
+		"herd kill", "TERM front", "INT front", "HUP front", "TERM supervisor", "INT supervisor", "HUP supervisor", "remove",
 	} {
 		if u.run.did[what] > 0 {
 			b.WriteString(", " + what)
@@ -183,16 +183,17 @@ func (m *mill) live(u *unit, v *verdicts) {
 	if u.detach {
 		words = append(words, "--detach")
 	}
-	env := []string{
-		"PATH=" + filepath.Join(m.root, "bin") + ":" + os.Getenv("PATH"), "HOME=" + u.witness,
-		"TMPDIR=" + u.base, u.token, "PRUN_CONTAINMENT=" + u.mode, "ANTIGRAVITY_PREFLIGHT=off",
-		"FAKEAGENT_LIFE=15s", "PRUN_USER_DIR=" + filepath.Join(m.root, "user"),
-	}
+	env := m.environment(u)
 	if u.backend == "command" {
 		words = append(words, "--", "fakeagent")
 		words = append(words, u.script.steps...)
-	} else {
-		env = append(env, "FAKEAGENT_AS="+u.backend, "FAKEAGENT_SCRIPT="+strings.Join(u.script.steps, "\n"))
+	}
+	if u.door == "herd" {
+		words = []string{m.bin["herd"], "spawn", "workspace", "--backend", u.backend, "--name", u.id, "--project-root", filepath.Dir(u.result), "--deadline", strconv.Itoa(int(u.hard))}
+		if u.stall > 0 {
+			words = append(words, "--stall-after", strconv.Itoa(int(u.stall)))
+		}
+		words = append(words, "please")
 	}
 	before := ""
 	if u.files > 0 {
@@ -248,6 +249,23 @@ func (m *mill) live(u *unit, v *verdicts) {
 	}
 }
 
+// environment is what the unit's programs are given.
+func (m *mill) environment(u *unit) []string {
+	env := []string{
+		"PATH=" + filepath.Join(m.root, "bin") + ":" + os.Getenv("PATH"), "HOME=" + u.witness,
+		"TMPDIR=" + u.base, u.token, "PRUN_CONTAINMENT=" + u.mode, "ANTIGRAVITY_PREFLIGHT=off",
+		"FAKEAGENT_LIFE=15s", "PRUN_USER_DIR=" + filepath.Join(m.root, "user"),
+	}
+	if u.backend != "command" {
+		env = append(env, "FAKEAGENT_AS="+u.backend, "FAKEAGENT_SCRIPT="+strings.Join(u.script.steps, "\n"))
+	}
+	if u.door == "herd" {
+		env = append(env, "DELEGATE_STATE_DIR="+u.base, "DELEKIT_DEVICE_ID=dev",
+			"DELEGATE_"+strings.ToUpper(u.backend)+"_BIN="+filepath.Join(m.root, "bin", "fakeagent"))
+	}
+	return env
+}
+
 // act does one thing to a unit.
 func (m *mill) act(u *unit, a action) {
 	if a.what == "remove" {
@@ -255,6 +273,14 @@ func (m *mill) act(u *unit, a action) {
 			u.run.mu.Lock()
 			u.run.did["remove"]++
 			u.run.removed = time.Now()
+			u.run.mu.Unlock()
+		}
+		return
+	}
+	if a.what == "herd kill" {
+		if _, err := m.herd(u, "kill", u.id); err == nil {
+			u.run.mu.Lock()
+			u.run.did["herd kill"]++
 			u.run.mu.Unlock()
 		}
 		return
@@ -323,7 +349,16 @@ func (u *unit) locate() {
 	if _, ok := k["supervisor"]; !ok {
 		below("keeper", "supervisor", called("prun-supervisor"))
 	}
-	if _, ok := k["supervisor"]; !ok {
+	if _, ok := k["supervisor"]; !ok && u.door == "herd" {
+		s, g := u.answerers()
+		if s > 0 && argv0(s) == "prun-supervisor" && carries(s, u.token) {
+			k["supervisor"] = identify(s)
+		}
+		if g > 0 && argv0(g) == "prun-keeper" && carries(g, u.token) {
+			k["keeper"] = identify(g)
+		}
+	}
+	if _, ok := k["supervisor"]; !ok && u.door == "" {
 		if dir := u.find(); dir != "" {
 			parts := strings.Split(filepath.Base(dir), "-")
 			if p, err := strconv.Atoi(parts[len(parts)-2]); err == nil && argv0(p) == "prun-supervisor" && carries(p, u.token) {
