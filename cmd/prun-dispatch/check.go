@@ -112,6 +112,9 @@ func (r *request) undo() {
 	r.made = nil
 }
 
+// maxWorkers is the highest limit, as in the tag of the option.
+const maxWorkers = 1_000_000
+
 // maxPrompt bounds what is held in memory; the clients stop at about a
 // million characters.
 const maxPrompt = 64 << 20
@@ -525,8 +528,8 @@ func (c *checker) admission() {
 	if v := c.env.Getenv(varMaxWorkers); c.d.usage != "" && v != "" {
 		// The shell fronts have no option of that name to carry it.
 		n, err := strconv.Atoi(v)
-		if err != nil || n < 0 {
-			c.env.Warnf("%s=%s is not a whole number; using the default, no limit", varMaxWorkers, visible(v))
+		if err != nil || n < 0 || n > maxWorkers {
+			c.env.Warnf("%s=%s is not a whole number from 0 to %d; using the default, no limit", varMaxWorkers, visible(v), maxWorkers)
 			n = 0
 		}
 		l.MaxWorkers = n

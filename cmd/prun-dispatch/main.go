@@ -40,8 +40,8 @@ type options struct {
 	Stall   *cli.Seconds `long:"stall" value-name:"SECONDS" description:"end the worker when its output has not grown for so long; 0 never (default: PRUN_STALL_THRESHOLD, agy: PRUN_AGY_STALL_THRESHOLD)"`
 	Timeout *cli.Seconds `long:"timeout" value-name:"SECONDS" description:"end the worker after so long; 0 never (default: CODEX_DISPATCH_TIMEOUT, agy: its own limit and PRUN_AGY_GRACE)"`
 
-	MaxWorkers   int          `long:"max-workers" value-name:"N" env:"PRUN_MAX_WORKERS" min:"0" description:"wait until fewer than N workers of this user run on this machine; 0 does not wait"`
-	QueueTimeout *cli.Seconds `long:"queue-timeout" value-name:"SECONDS" description:"give up waiting after so long (75); default never"`
+	MaxWorkers   int          `long:"max-workers" value-name:"N" env:"PRUN_MAX_WORKERS" min:"0" max:"1000000" description:"wait until fewer than N workers of this user run on this machine; 0 does not wait"`
+	QueueTimeout *cli.Seconds `long:"queue-timeout" value-name:"SECONDS" description:"give up waiting after so long (75); 0, the default, never"`
 
 	Ledger string `long:"ledger" value-name:"FILE" description:"append one line when the unit is accepted and one when it ends"`
 	JSON   bool   `long:"json" description:"print the outcome as the last line of standard error: OUTCOME and a JSON object"`

@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"time"
@@ -31,7 +32,9 @@ func (s *supervisor) admit(ctx context.Context, nb *newborn, c *concluder) (*slo
 		}
 	}
 	defer func() { accept(state.LedgerDispatched) }()
+	var last slots.Position
 	slot, err := s.join(ctx, nb, func(p slots.Position) {
+		last = p
 		if err := nb.unit.ReplaceEntry(state.FileQueued, strconv.Itoa(p.Ahead)); err != nil {
 			s.note(err.Error())
 		}
@@ -47,8 +50,7 @@ func (s *supervisor) admit(ctx context.Context, nb *newborn, c *concluder) (*slo
 		}
 		return slot, nil
 	case errors.Is(err, slots.ErrTimeout):
-		f := failed(exitBlocked, "no slot was free within %d s (--queue-timeout); %d workers may run at once",
-			int(l.QueueTimeout/time.Second), l.MaxWorkers)
+		f := failed(exitBlocked, "not started within %d s (--queue-timeout): %s", int(l.QueueTimeout/time.Second), lack(l, last))
 		f.cause = state.Blocked
 		return nil, f
 	case limited:
@@ -57,6 +59,17 @@ func (s *supervisor) admit(ctx context.Context, nb *newborn, c *concluder) (*slo
 	// Nobody asked for a limit: a worker that cannot be counted still runs.
 	s.notes = append(s.notes, "not counted among the workers: "+err.Error())
 	return nil, nil
+}
+
+// lack says what a unit waited for in vain.
+func lack(l *Launch, p slots.Position) string {
+	switch {
+	case p.Memory:
+		return fmt.Sprintf("less memory is available than the %d bytes of PRUN_MIN_FREE_MEMORY", l.MinFree)
+	case l.MaxWorkers > 0 && p.Running >= l.MaxWorkers:
+		return fmt.Sprintf("no slot was free; %d workers may run at once", l.MaxWorkers)
+	}
+	return fmt.Sprintf("%d others wait in front", p.Ahead)
 }
 
 func (s *supervisor) join(ctx context.Context, nb *newborn, waiting func(slots.Position)) (*slots.Slot, error) {
