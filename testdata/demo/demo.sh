@@ -1,7 +1,8 @@
 #!/bin/sh
-# A fan-out of four units, from prompts to reconciliation, with sh scripts in the
-# place of agents. Run it with "make demo". It needs sh, coreutils, git and our
-# own binaries on PATH, takes about twenty seconds and works in a directory of
+# A fan-out of four units, from prompts to reconciliation, and a fifth that is
+# interrupted by a crash, with sh scripts in the place of agents. Run it with
+# "make demo". It needs sh, coreutils, git and our own binaries on PATH, takes
+# about twenty-five seconds and works in a directory of
 # its own, which it removes (DEMO_KEEP=1 leaves it). Exit 0: everything came out
 # as the text says.
 set -u
@@ -19,7 +20,7 @@ bad() {
 	printf 'demo: NOT AS EXPECTED: %s\n' "$*" >&2
 }
 
-for tool in prun-dispatch prun-monitor prun-gather git mktemp; do
+for tool in prun-dispatch prun-monitor prun-gather prun-report prun-snapshot prun-reap git mktemp; do
 	if ! command -v "$tool" >/dev/null 2>&1; then
 		say "demo: $tool is not on PATH; run it as: make demo" >&2
 		exit 2
@@ -33,7 +34,7 @@ export PRUN_STATE_BASE
 io=$demo/agent-io
 out=$demo/out
 mkdir "$PRUN_STATE_BASE" "$io" "$out" "$demo/workers"
-children=''
+children='' crashed=''
 
 # However the demo ends, no unit outlives it: a front door that gets TERM ends
 # its worker with everything below it, and waiting for it waits for that.
@@ -45,6 +46,7 @@ finish() {
 		kill -TERM "$pid" 2>/dev/null
 	done
 	wait
+	[ -z "$crashed" ] || prun-reap --include-active >/dev/null 2>&1
 	if [ -n "${DEMO_KEEP:-}" ]; then
 		say "Everything is still in $demo"
 	else
@@ -65,6 +67,14 @@ await() {
 		[ "$tries" -le 100 ] || return 1
 		sleep 0.1
 	done
+}
+
+# living PID: it runs. A dead process whose parent is gone may keep its number until
+# the system's first process takes note.
+living() {
+	kill -0 "$1" 2>/dev/null || return 1
+	[ -r "/proc/$1/stat" ] || return 0
+	case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in Z* | X* | '') return 1 ;; esac
 }
 
 # field FILE KEY: the value of a top-level JSON key that holds no quote.
@@ -136,6 +146,14 @@ echo "waiting for a permission that nobody can give"
 sleep 1000
 END
 
+# It has said something and works on when everything that watches it is killed.
+cat >"$demo/workers/crash.sh" <<'END'
+cat >/dev/null
+(sleep 1000 & echo $! >"$1.part"; mv "$1.part" "$1")
+echo "read 40 of 60 files; the fault is in the parser"
+sleep 1000
+END
+
 # ---------------------------------------------------------------------------
 head_line '1. Decompose: one prompt a unit'
 say "Prompts, results and the ledger lie together in a folder named agent-io:"
@@ -151,6 +169,9 @@ Ask the service for the answer.
 END
 cat >"$io/hang.prompt.md" <<'END'
 Do something that needs a permission.
+END
+cat >"$io/crash.prompt.md" <<'END'
+Find the fault in sixty files.
 END
 
 head_line '2. Dispatch: four units at once'
@@ -308,7 +329,77 @@ done
 say 'Exit 3 means: do not integrate this set yet. Dispatch fail and hang again, or ask the user.'
 
 # ---------------------------------------------------------------------------
-head_line '7. Integrate: you read the diff, you decide'
+head_line '7. After a crash: report, snapshot, reap'
+PRUN_STALL_THRESHOLD=0
+export PRUN_STALL_THRESHOLD
+dispatch crash -- sh "$demo/workers/crash.sh" "$out/orphan"
+unset PRUN_STALL_THRESHOLD
+if ! await "$out/crash.out" || ! await "$out/orphan"; then
+	bad 'crash has not started within ten seconds:'
+	cat "$out/crash.err" >&2
+	exit 1
+fi
+dir_crash=$(sed -n 's/^STATE-DIR //p' "$out/crash.out")
+await "$dir_crash/tail" && await "$dir_crash/worker.json" || bad 'crash said nothing within ten seconds'
+say 'Now everything that watches it is killed at once, as by a crash: front door, keeper and'
+say 'supervisor. Nothing can end the worker any more, and nobody will write a result.'
+keeper=$(sed -n 's/.*"keeper":{"pid":\([0-9]*\).*/\1/p' "$dir_crash/identity.json")
+supervisor=$(sed -n 's/.*"supervisor":{"pid":\([0-9]*\).*/\1/p' "$dir_crash/identity.json")
+crashed=yes
+if [ "${keeper:-0}" -gt 1 ] && [ "${supervisor:-0}" -gt 1 ]; then
+	kill -9 "$pid_crash" "$keeper" "$supervisor"
+else
+	bad "identity.json of crash names keeper '$keeper' and supervisor '$supervisor'"
+	kill -9 "$pid_crash"
+fi
+wait "$pid_crash" 2>/dev/null
+children=''
+orphan=$(cat "$out/orphan")
+living "$orphan" || bad "the worker's child (process $orphan) is gone already"
+say '$ prun-report'
+prun-report >"$out/report" 2>"$out/report.err"
+status=$?
+sed 's/^/  /' "$out/report"
+say "  exit $status"
+[ "$status" -eq 0 ] || { bad "prun-report ended with $status"; cat "$out/report.err" >&2; }
+grep -q '^prun-task-[0-9a-f]*-crash-.* missing  *resolved ' "$out/report" || bad 'prun-report does not show crash without a result'
+[ "$(grep -c ' present ' "$out/report")" -eq 4 ] || bad 'prun-report does not show four results'
+say '$ prun-snapshot --all --dest tails'
+prun-snapshot --all --dest "$demo/tails" >"$out/snapshot" 2>&1
+status=$?
+sed 's/^/  /' "$out/snapshot"
+say "  exit $status"
+[ "$status" -eq 0 ] || bad "prun-snapshot ended with $status"
+archive=$(sed -n 's/^published prun-task-[0-9a-f]*-crash-[^ ]* //p' "$out/snapshot")
+{ [ -f "$archive" ] && prun-snapshot --verify "$archive" >/dev/null; } || bad 'there is no good archive of the output of crash'
+[ "$(grep -c '^published ' "$out/snapshot")" -eq 1 ] || bad 'prun-snapshot did not publish exactly one archive'
+for how in --dry-run ''; do
+	say "\$ prun-reap${how:+ $how}"
+	prun-reap $how >"$out/reap" 2>"$out/reap.err"
+	status=$?
+	sed 's/^/  /' "$out/reap"
+	say "  exit $status"
+	[ "$status" -eq 0 ] || { bad "prun-reap $how ended with $status"; cat "$out/reap.err" >&2; }
+	if [ -n "$how" ]; then
+		grep -q '^WOULD-REAP prun-task-[0-9a-f]*-crash-' "$out/reap" || bad 'prun-reap --dry-run would not reap crash'
+		living "$orphan" || bad 'the dry run ended something'
+	fi
+done
+if living "$orphan"; then
+	bad "the child of crash (process $orphan) is still alive"
+elif grep -q '^REAPED prun-task-[0-9a-f]*-crash-' "$out/reap"; then
+	say 'REAPED: the kernel proves that nothing of crash is left.'
+elif grep -q '^TERMINATED prun-task-[0-9a-f]*-crash-' "$out/reap"; then
+	say 'TERMINATED: all that could be verified is gone. Only a control group could prove more.'
+else
+	bad 'prun-reap has no line for crash'
+fi
+[ "$(field "$dir_crash/outcome.json" cause)" = lost ] || bad 'the outcome of crash is not lost'
+grep -q 'the fault is in the parser' "$io/crash.result.md" || bad 'the FALLBACK of crash lost what the worker had said'
+prun-reap >"$out/reap" 2>&1 && [ "$(grep -c . "$out/reap")" -eq 2 ] || bad 'a second prun-reap still finds something'
+say 'Its output is at the result path, its outcome says lost, and a second prun-reap finds nothing.'
+
+head_line '8. Integrate: you read the diff, you decide'
 clone=$(cat "$dir_code/clone-dir")
 say "\$ git -C <clone> diff"
 git -C "$clone" --no-pager diff --no-color >"$out/diff"
@@ -328,5 +419,6 @@ if [ "$wrong" -ne 0 ]; then
 	exit 1
 fi
 say 'Four units ran at once. Two wrote results. One failed and one hung; both were noticed,'
-say 'their output was kept, and nothing of them is still running.'
+say 'their output was kept, and nothing of them is still running. A fifth outlived everything'
+say 'that watched it, and was found, kept and ended all the same.'
 exit 0
