@@ -57,7 +57,7 @@ func main() {
 		run  func(*bench)
 	}{
 		{"latency", latency}, {"idle", idle}, {"memory", memory}, {"reap", reap},
-		{"monitor", monitor}, {"crowd", crowd}, {"report", report}, {"snapshot", snapshot}, {"orphans", orphans},
+		{"monitor", monitor}, {"crowd", crowd}, {"report", report}, {"snapshot", snapshot}, {"orphans", orphans}, {"lanes", lanes},
 	}
 	for _, g := range groups {
 		if strings.Contains(g.name, *only) {
