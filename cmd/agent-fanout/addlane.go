@@ -74,7 +74,7 @@ func (o *addLaneOptions) Run(ctx context.Context, env *cli.Env) error {
 	}
 	spec := git.AddSpec{
 		Path:   filepath.Join(integration, worktreesDir, run.ID+"-"+o.Phase),
-		Branch: "wt-" + run.ID + "-" + o.Phase, Base: run.Get(lane.FileIntBranch), BaseKey: baseKey, BaseName: run.Get(lane.FileIntBranch),
+		Branch: "wt-" + run.ID + "-" + o.Phase, Base: run.Get(lane.FileIntBranch),
 	}
 	made, warmed, err := o.make(ctx, env, repo, run, draft, left, spec)
 	if err != nil {
@@ -125,8 +125,8 @@ func (o *addLaneOptions) make(ctx context.Context, env *cli.Env, repo git.Repo, 
 	}
 	spec.Base = commit
 	err = errors.Join(
-		draft.Set(lane.FilePhase, o.Phase), draft.Set(lane.FileWorktree, spec.Path), draft.Set(lane.FileBranch, spec.Branch),
-		draft.Set(lane.FileBaseRef, baseName), draft.Set(lane.FileBase, commit))
+		draft.Put(lane.FilePhase, o.Phase), draft.Put(lane.FileBaseRef, baseName), draft.Put(lane.FileBranch, spec.Branch),
+		draft.Set(lane.FileWorktree, spec.Path), draft.Set(lane.FileBase, commit))
 	if err != nil {
 		return false, nil, refuse("%v", err)
 	}

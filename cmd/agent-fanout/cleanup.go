@@ -296,24 +296,16 @@ func (d doomed) bundle(ctx context.Context, p *printer, repo, tree git.Repo) err
 // errNoWorktree: there is a directory, and it is no worktree.
 var errNoWorktree = errors.New("is no git worktree any more")
 
-// worktree opens the repository at path and makes sure that path is the top of
-// its work tree: a lane lies inside another worktree, and git would answer for
-// that one if the lane's own .git is gone.
+// worktree opens the repository whose work tree has its top at path. A lane
+// lies inside another worktree, and git would answer for that one if the lane's
+// own .git is gone: that is an error.
 func worktree(ctx context.Context, env *cli.Env, path string) (git.Repo, error) {
 	if _, err := os.Stat(path); err != nil {
 		return git.Repo{}, fmt.Errorf("worktree is gone: %w", err)
 	}
-	repo, err := git.Open(ctx, path, env.Environ)
+	repo, err := git.OpenTop(ctx, path, env.Environ)
 	if errors.Is(err, git.ErrNotRepository) {
 		return git.Repo{}, fmt.Errorf("%s %w", path, errNoWorktree)
 	}
-	if err != nil {
-		return git.Repo{}, err
-	}
-	a, aerr := os.Stat(path)
-	b, berr := os.Stat(repo.Top)
-	if aerr != nil || berr != nil || !os.SameFile(a, b) {
-		return git.Repo{}, fmt.Errorf("%s %w", path, errNoWorktree)
-	}
-	return repo, nil
+	return repo, err
 }

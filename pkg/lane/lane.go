@@ -161,6 +161,9 @@ func (r Run) Draft(phase string) (d *Draft, left bool, err error) {
 	return d, false, nil
 }
 
+// Put writes one of the draft's values, not durably: the lane has no name yet.
+func (d *Draft) Put(file, value string) error { return d.note(file, value) }
+
 // Clear empties what a killed maker has left.
 func (d *Draft) Clear() error {
 	if err := os.RemoveAll(d.Dir); err != nil {
