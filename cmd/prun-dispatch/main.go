@@ -81,14 +81,16 @@ The words after -- are the worker's command for --backend command.`,
 		ExitOther: "the worker's own exit status; 128+n when it, or this program, was ended by signal n",
 		Files: []cli.File{
 			{Path: "$TMPDIR/prun-task-*", Text: "state directories; see prun-state(5)"},
+			{Path: "~/.claude/agy-quota-cache.json", Text: "snapshot of agy's meters; see agent-quota(1)"},
+			{Path: "/tmp/prun-user-UID", Text: "where this user's workers are counted and answers of probes are kept"},
 		},
 		Environment: environment,
 		Examples: []cli.Example{
 			{Text: "One unit on codex:", Command: "prun-dispatch --backend codex --prompt-file u1.md --result-file /tmp/u1.result.md --unit-id u1"},
 			{Text: "Any program, ended after a minute without output:", Command: "prun-dispatch --backend command --stall 60 --prompt-file p --result-file r --unit-id u2 -- sh -c 'cat; make test'"},
 		},
-		Sections:  []cli.Section{{Title: "DIALECTS", Text: dialectSection()}},
-		SeeAlso:   []string{"prun-gather(1)", "prun-monitor(1)", "prun-state(5)", "prun(7)"},
+		Sections:  []cli.Section{{Title: "QUOTA", Text: sectionQuota}, {Title: "WAITING FOR A SLOT", Text: sectionSlots}, {Title: "DIALECTS", Text: dialectSection()}},
+		SeeAlso:   []string{"agent-quota(1)", "prun-gather(1)", "prun-monitor(1)", "prun-state(5)", "prun(7)"},
 		Prefixes:  map[string]string{"m": "mode", "p": "prompt-file", "c": "continue-from"},
 		Remainder: "COMMAND",
 		Choices:   map[string][]string{"backend": backends()},
@@ -100,6 +102,32 @@ The words after -- are the worker's command for --backend command.`,
 		Raw: o.raw,
 	}
 }
+
+const sectionQuota = `Agy has two groups of models with a meter each, Gemini and Claude and GPT. Before a unit starts, the snapshot that agent-quota(1) keeps is read. It counts for 900 seconds; an older one is refreshed first, by one query however many units ask at once, or by a deployed ~/.claude/agent-quota.py that is not ours. In each group the emptiest window decides.
+
+The named model's group is Claude and GPT and is empty: the Gemini default runs instead, and a line MODEL-FALLBACK on standard error and in quota-note says so. The file model names what ran.
+
+Gemini is empty, or both are: exit 75 with a FALLBACK, and nothing was launched. The message gives the reset times as agy words them, and outcome.json has them in resets. It never moves into the other group by itself; ` + varAgyModel + ` names a model of it.
+
+A group that is not reported is unknown, not empty, and a snapshot that cannot be read, is out of date or is ahead of the clock stops nothing. A model of neither group is never asked about.
+
+With ` + varBalance + `=on a unit that names no model moves to the other group (MODEL-BALANCE) when its own is empty, or when the other has at least 15 points more and reports both windows.
+
+The built-in default that "agy models" does not list gives way to the newest of its family (MODEL-RESOLVE, or MODEL-FALLBACK back to Gemini). A named model runs verbatim or fails.
+
+A run that fails at the backend (an exit status other than 0, a last status other than SUCCESS, an AGY_ERROR line) has the snapshot read anew before the unit's caller goes on, so that the next unit goes by it. A file named by AGY_QUOTA_CACHE is never refreshed.
+
+"agy --version" and "agy models" are not repeated when the same program, with the same home directory and ANTIGRAVITY_* variables, answered them within the last minute; preflight-tail then says reused. Failures are never remembered.`
+
+const sectionSlots = `All workers of this user on this machine are counted: units, turns of herd(1), lanes of agent-fanout(1). A unit with --max-workers waits, first come first served, until fewer than that many run. One without it is counted and never waits. The count is a kernel lock for each worker, so a slot is free the moment its holder is gone, however it went.
+
+While it waits the unit is queued: STATE-DIR is printed, the file queued in it holds how many wait in front, prun-monitor(1) prints queued(N) and never stalled, the ledger's first line says queued, and no limit of its life runs. A stop ends it as it ends a running one; a killed prun-dispatch leaves it in the queue. With --queue-timeout it gives up: exit 75, cause blocked, a FALLBACK.
+
+A unit inside a unit takes part in its slot and does not wait, or it could wait for its own parent. One that detaches from inside is counted, and does not wait either.
+
+` + varMinFree + ` holds a new unit back while less memory is available; a worker that has just started counts as 256 MiB until its own shows. It ends nobody. It is ignored where the system does not say (not Linux).
+
+On Linux a worker has an oom_score_adj of at least 300, so that the kernel takes it before its guards.`
 
 // backends are those that this door serves.
 func backends() []string {
