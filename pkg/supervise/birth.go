@@ -252,5 +252,17 @@ func removeState(dir string) {
 	if _, err := os.Lstat(filepath.Join(dir, state.FileOutcome)); err == nil {
 		return
 	}
-	_ = os.RemoveAll(dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		// The lock goes last: without it nobody would know the directory for
+		// what it is, if this process is killed on the way.
+		if e.Name() != state.FileLock {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
+	_ = os.Remove(filepath.Join(dir, state.FileLock))
+	_ = os.Remove(dir)
 }

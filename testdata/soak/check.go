@@ -44,7 +44,14 @@ func (m *mill) check(dir string, units []*unit, v *verdicts) {
 		if u.door == "herd" {
 			// Whoever looks at a task settles one that nobody answers for.
 			out, err := m.herd(u, "status", u.id)
-			m.inspect("herd status", out, err, v, 0, 1, 2, 3)
+			m.inspect("herd status", out, err, v, 0, 1, 2, 3, 6)
+		}
+	}
+	for _, u := range units {
+		if u.door == "lane" && u.was("kill supervisor") && u.was("kill keeper") {
+			// It is named as interrupted, with what is alive; a person ends it.
+			out, err := m.lane(u, "cancel", "--run", u.farm.run, "--phase", u.id, "--grace", "1")
+			m.inspect("agent-fanout cancel", out, err, v, 0, 1, 2, 3)
 		}
 	}
 	alive := m.survivors(dir, units)
@@ -63,8 +70,12 @@ func (m *mill) check(dir string, units []*unit, v *verdicts) {
 				m.removals += n
 			}
 		}
-		if u.door == "herd" {
+		switch u.door {
+		case "herd":
 			m.checkTask(u, alive[u.n], v)
+			continue
+		case "lane":
+			m.checkLane(u, alive[u.n], v)
 			continue
 		}
 		m.checkUnit(u, alive[u.n], ledger, v)
@@ -153,7 +164,7 @@ func (m *mill) checkUnit(u *unit, alive []int, ledger map[string][]entry, v *ver
 	errs, _ := os.ReadFile(filepath.Join(u.witness, "stderr"))
 	said, _ := os.ReadFile(filepath.Join(u.witness, "stdout"))
 	if bytes.Contains(errs, []byte("goroutine ")) || bytes.Contains(errs, []byte("panic:")) || bytes.Contains(errs, []byte("fatal error:")) {
-		if u.storm && bytes.Contains(errs, []byte("failed to create new OS thread")) || u.files > 0 && bytes.Contains(errs, []byte("too many open files")) {
+		if u.storm && bytes.Contains(errs, []byte("failed to create new OS thread")) || u.files > 0 && (bytes.Contains(errs, []byte("too many open files")) || bytes.Contains(errs, []byte("netpollinit"))) {
 			// The machine refused the program itself.
 		} else {
 			bad("the front door crashed: %.500s", errs)

@@ -159,9 +159,11 @@ func newMill(seed uint64, units int, ramp time.Duration) (*mill, error) {
 			return nil, err
 		}
 	}
-	if name, err := exec.LookPath("herd"); err == nil {
-		if m.bin["herd"], err = duplicate(name, filepath.Join(root, "bin", "herd")); err != nil {
-			return nil, err
+	for _, door := range []string{"herd", "agent-fanout"} {
+		if name, err := exec.LookPath(door); err == nil {
+			if m.bin[door], err = duplicate(name, filepath.Join(root, "bin", door)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	fake := filepath.Join(root, "bin", "fakeagent")
@@ -225,7 +227,7 @@ func (m *mill) summary(took time.Duration) {
 	row := func(what string, value any) { fmt.Printf("| %s | %v |\n", what, value) }
 	row("rounds of "+strconv.Itoa(m.units)+" units at once", m.rounds)
 	row("units started, announced, settled", fmt.Sprintf("%d, %d, %d", m.started, m.announced, m.settled))
-	row("of these tasks of herd", m.tasks)
+	row("of these tasks of herd, lanes of agent-fanout", fmt.Sprintf("%d, %d", m.tasks, m.lanes))
 	row("kinds of worker", len(m.kinds))
 	row("kills and stop requests delivered", m.kills)
 	row("processes stopped and continued", m.stops)

@@ -22,7 +22,8 @@ type unit struct {
 	digit string // in the command line of an escapee that clears its environment
 
 	kind    string // of the worker
-	door    string // herd, or prun-dispatch where empty
+	door    string // herd, lane, or prun-dispatch where empty
+	farm    *farm  // of a lane
 	backend string
 	script  script
 	base    string // where its state directory lies
@@ -389,7 +390,7 @@ func (u *unit) wait(r *rand.Rand) {
 }
 
 // plan makes the units of a round.
-func (m *mill) plan(r *rand.Rand, dir string) []*unit {
+func (m *mill) plan(r *rand.Rand, dir string, f *farm) []*unit {
 	var units []*unit
 	for n := range m.units {
 		u := &unit{
@@ -399,6 +400,13 @@ func (m *mill) plan(r *rand.Rand, dir string) []*unit {
 			digit: fmt.Sprintf("21.%06d%03d", r.IntN(1e6), n),
 		}
 		u.mode = []string{"auto", "subreaper"}[r.IntN(2)]
+		if r.IntN(20) == 0 {
+			if f.ready {
+				u.planLane(r, f)
+				units = append(units, u)
+			}
+			continue
+		}
 		if m.bin["herd"] != "" && r.IntN(7) == 0 {
 			u.planTask(r, dir)
 			units = append(units, u)
@@ -423,7 +431,9 @@ func (m *mill) plan(r *rand.Rand, dir string) []*unit {
 				u.base, u.small = filepath.Join(m.smallDir, filepath.Base(dir)), true
 			}
 		case 1:
-			u.files = 8 + r.IntN(60)
+			if !u.storm {
+				u.files = 8 + r.IntN(60)
+			}
 		case 2:
 			u.detach = true
 		case 3:

@@ -53,7 +53,7 @@ type mill struct {
 	bin                  map[string]string
 
 	rounds, started, announced, kills, stops, removals int
-	looks, snapshots, reaped, unproven, tasks          int
+	looks, snapshots, reaped, unproven, tasks, lanes   int
 	violations                                         int
 	refused, lost, settled                             int
 	peak                                               map[string]int // KiB by role
@@ -75,7 +75,7 @@ func (m *mill) round(number int) []string {
 		must(os.MkdirAll(filepath.Join(m.smallDir, filepath.Base(dir)), 0o755))
 	}
 	v := &verdicts{}
-	units := m.plan(r, dir)
+	units := m.plan(r, dir, m.plant(dir))
 	ctx, cancel := context.WithCancel(context.Background())
 	var beside sync.WaitGroup
 	readers := r.Uint64()
@@ -139,7 +139,7 @@ func (u *unit) happened() string {
 	var b strings.Builder
 	for _, what := range []string{
 		"kill front", "kill keeper", "kill supervisor", "kill worker", "stop front", "stop keeper", "stop supervisor", "stop worker",
-		"herd kill", "TERM front", "INT front", "HUP front", "TERM supervisor", "INT supervisor", "HUP supervisor", "remove",
+		"herd kill", "cancel", "TERM front", "INT front", "HUP front", "TERM supervisor", "INT supervisor", "HUP supervisor", "remove",
 	} {
 		if u.run.did[what] > 0 {
 			b.WriteString(", " + what)
@@ -195,12 +195,15 @@ func (m *mill) live(u *unit, v *verdicts) {
 		}
 		words = append(words, "please")
 	}
+	if u.door == "lane" {
+		words = m.startLane(u, v)
+	}
 	before := ""
 	if u.files > 0 {
-		before += "ulimit -n " + strconv.Itoa(u.files) + "; "
+		before += "ulimit -n " + strconv.Itoa(u.files) + " && "
 	}
 	if u.storm {
-		before += "echo $$ >" + m.stormGroup + "/cgroup.procs; "
+		before += "echo $$ >" + m.stormGroup + "/cgroup.procs && "
 	}
 	if before != "" {
 		words = append([]string{"sh", "-c", before + `exec "$0" "$@"`}, words...)
@@ -259,6 +262,9 @@ func (m *mill) environment(u *unit) []string {
 	if u.backend != "command" {
 		env = append(env, "FAKEAGENT_AS="+u.backend, "FAKEAGENT_SCRIPT="+strings.Join(u.script.steps, "\n"))
 	}
+	if u.door == "lane" {
+		env = append(env, u.farm.env()...)
+	}
 	if u.door == "herd" {
 		env = append(env, "DELEGATE_STATE_DIR="+u.base, "DELEKIT_DEVICE_ID=dev",
 			"DELEGATE_"+strings.ToUpper(u.backend)+"_BIN="+filepath.Join(m.root, "bin", "fakeagent"))
@@ -273,6 +279,14 @@ func (m *mill) act(u *unit, a action) {
 			u.run.mu.Lock()
 			u.run.did["remove"]++
 			u.run.removed = time.Now()
+			u.run.mu.Unlock()
+		}
+		return
+	}
+	if a.what == "cancel" {
+		if _, err := m.lane(u, "cancel", "--run", u.farm.run, "--phase", u.id, "--grace", "2"); err == nil {
+			u.run.mu.Lock()
+			u.run.did["cancel"]++
 			u.run.mu.Unlock()
 		}
 		return
@@ -349,7 +363,7 @@ func (u *unit) locate() {
 	if _, ok := k["supervisor"]; !ok {
 		below("keeper", "supervisor", called("prun-supervisor"))
 	}
-	if _, ok := k["supervisor"]; !ok && u.door == "herd" {
+	if _, ok := k["supervisor"]; !ok && u.door != "" {
 		s, g := u.answerers()
 		if s > 0 && argv0(s) == "prun-supervisor" && carries(s, u.token) {
 			k["supervisor"] = identify(s)
