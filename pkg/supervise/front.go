@@ -220,8 +220,23 @@ func (f *front) orphaned() (Report, error) {
 		return f.report, errors.Join(&Refusal{Stage: StageStart, Text: "the supervisor ended before it said why"}, f.handing)
 	}
 	u := state.Unit{Dir: f.report.Dir}
-	if o, err := u.ReadOutcome(); err == nil && o != nil && !u.Unfinished() {
+	end := proc.EndOptions{Spare: detachedUnits(u)}
+	if !f.heir {
+		end.Spare = func(int) bool { return true }
+	}
+	if o, err := u.ReadOutcome(); err == nil && o != nil {
 		f.report.Outcome = o
+		if !ended || !u.Unfinished() {
+			return f.report, nil
+		}
+		// Both died behind the outcome; what comes after it is still to do.
+		if lock, err := atomicfile.TryLock(u.Path(state.FileLock)); err == nil {
+			_, err = settle(f.door.Record, u, partyFront, killed, nil, end, f.door.Note)
+			if err != nil {
+				f.door.Note(err.Error())
+			}
+			_ = lock.Unlock()
+		}
 		return f.report, nil
 	}
 	if !ended {
@@ -235,10 +250,6 @@ func (f *front) orphaned() (Report, error) {
 		return f.report, fmt.Errorf("conclude unit: %w", err)
 	}
 	defer lock.Unlock()
-	end := proc.EndOptions{Spare: detachedUnits(u)}
-	if !f.heir {
-		end.Spare = func(int) bool { return true }
-	}
 	o, err := settle(f.door.Record, u, partyFront, killed, nil, end, f.door.Note)
 	if err != nil && o.Unit == "" {
 		return f.report, err
