@@ -74,11 +74,54 @@ await() {
 living() {
 	kill -0 "$1" 2>/dev/null || return 1
 	[ -r "/proc/$1/stat" ] || return 0
-	case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in Z* | X* | '') return 1 ;; esac
+	stat=$(cat "/proc/$1/stat" 2>/dev/null)
+	case ${stat##*) } in Z* | X* | '') return 1 ;; esac
 }
 
-# field FILE KEY: the value of a top-level JSON key that holds no quote.
-field() { tr -d '\n' <"$1" | sed -n "s/.*\"$2\": *\"\{0,1\}\([^\",}]*\).*/\1/p"; }
+# What follows are sed and grep as far as the demo needs them: neither comes with
+# sh or coreutils. read -r is given every line, also a last one without its end.
+
+# field FILE KEY: the value of a JSON key that holds no quote.
+field() {
+	text=$(tr -d '\n' <"$1")
+	case $text in *"\"$2\":"*) ;; *) return ;; esac
+	text=${text##*"\"$2\":"}
+	text=${text#"${text%%[! ]*}"}
+	text=${text#\"}
+	text=${text%%\"*}
+	text=${text%%,*}
+	printf '%s\n' "${text%%\}*}"
+}
+
+# guard FILE WHO: the process number that identity.json records for keeper or supervisor.
+guard() {
+	text=$(cat "$1")
+	case $text in *"\"$2\":{\"pid\":"*) ;; *) return ;; esac
+	text=${text##*"\"$2\":{\"pid\":"}
+	printf '%s\n' "${text%%[!0-9]*}"
+}
+
+# indent FILE: its lines, set apart from the text of the demo.
+indent() {
+	while IFS= read -r line || [ -n "$line" ]; do printf '  %s\n' "$line"; done <"$1"
+}
+
+# after FILE PREFIX: the rest of each line that begins so.
+after() {
+	while IFS= read -r line || [ -n "$line" ]; do
+		case $line in "$2"*) printf '%s\n' "${line#"$2"}" ;; esac
+	done <"$1"
+}
+
+# count FILE PATTERN: how many lines the shell pattern matches. has: is there one.
+count() {
+	hits=0
+	while IFS= read -r line || [ -n "$line" ]; do
+		case $line in $2) hits=$((hits + 1)) ;; esac
+	done <"$1"
+	printf '%s\n' "$hits"
+}
+has() { [ "$(count "$1" "$2")" -gt 0 ]; }
 
 # ---------------------------------------------------------------------------
 # A repository to work on. Its configuration is its own, so the demo needs no
@@ -202,7 +245,7 @@ for unit in code stream fail hang; do
 		cat "$out/$unit.err" >&2
 		exit 1
 	fi
-	dir=$(sed -n 's/^STATE-DIR //p' "$out/$unit.out")
+	dir=$(after "$out/$unit.out" 'STATE-DIR ')
 	[ -d "$dir" ] || bad "state directory of $unit does not exist: $dir"
 	eval "dir_$unit=\$dir"
 done
@@ -233,7 +276,7 @@ while [ -n "$running" ]; do
 	wait "$!"
 	status=$?
 	children=$1
-	sed 's/^/  /' "$out/monitor"
+	indent "$out/monitor"
 	say "  exit $status"
 	if [ "$status" -ne 0 ] && [ "$status" -ne 3 ] || [ "$round" -gt 6 ]; then
 		bad "prun-monitor ended with $status in round $round"
@@ -243,7 +286,7 @@ while [ -n "$running" ]; do
 	still='' gone=''
 	for unit in $running; do
 		eval "name=\${dir_$unit##*/}"
-		is=$(sed -n "s/^UNIT $name //p" "$out/monitor")
+		is=$(after "$out/monitor" "UNIT $name ")
 		case $is in
 		done) finished="$finished $unit" ;;
 		failed*) failed="$failed $unit" gone="$gone $unit" ;;
@@ -275,7 +318,7 @@ say 'prun-dispatch says it, and outcome.json in the state directory says it for 
 # ended UNIT CODE CAUSE RESULT MEANING
 ended() {
 	eval "wait \"\$pid_$1\"; code=\$?; dir=\$dir_$1"
-	cause='' result='' proven=''
+	cause='' result='' proven='' means=''
 	if [ -f "$dir/outcome.json" ]; then
 		cause=$(field "$dir/outcome.json" cause)
 		result=$(field "$dir/outcome.json" result)
@@ -300,8 +343,9 @@ else
 	say "hang had left an orphan behind, process $child. It is gone too: containment $means, proven_empty $proven."
 fi
 say 'fail wrote no result, so what it had said was put there, under a header that says so:'
-sed -n '1,2p' "$io/fail.result.md" | sed 's/^/  /'
-grep -q 'found half of the answer: 42' "$io/fail.result.md" || bad 'the FALLBACK lost what the worker had said'
+head -n 2 "$io/fail.result.md" >"$out/head"
+indent "$out/head"
+has "$io/fail.result.md" '*found half of the answer: 42*' || bad 'the FALLBACK lost what the worker had said'
 
 # ---------------------------------------------------------------------------
 head_line '5. Gather: wait for result files'
@@ -310,22 +354,22 @@ export PRUN_GATHER_POLL PRUN_GATHER_STABLE_WINDOW AGENT_CONFIG_GATHER_TIMEOUT
 say '$ prun-gather code.result.md stream.result.md'
 prun-gather "$io/code.result.md" "$io/stream.result.md" >"$out/gather"
 status=$?
-sed 's/^/  /' "$out/gather"
+indent "$out/gather"
 say "  exit $status"
 [ "$status" -eq 0 ] || bad "prun-gather ended with $status"
-[ "$(grep -c '^DONE ' "$out/gather")" -eq 2 ] || bad 'prun-gather did not print two DONE lines'
+[ "$(count "$out/gather" 'DONE *')" -eq 2 ] || bad 'prun-gather did not print two DONE lines'
 
 head_line '6. Reconcile: is there a usable result for every unit of the ledger?'
 say '$ prun-gather --ledger ledger.jsonl'
 prun-gather --ledger "$io/ledger.jsonl" >"$out/reconcile" 2>"$out/reconcile.err"
 status=$?
-sed 's/^/  /' "$out/reconcile"
+indent "$out/reconcile"
 say "  exit $status"
 [ "$status" -eq 3 ] || { bad "prun-gather --ledger ended with $status, not 3"; cat "$out/reconcile.err" >&2; }
 for unit in fail hang; do
-	grep -q "^UNRECONCILED $unit fallback " "$out/reconcile" || bad "no UNRECONCILED line for $unit"
+	has "$out/reconcile" "UNRECONCILED $unit fallback *" || bad "no UNRECONCILED line for $unit"
 done
-[ "$(grep -c '^UNRECONCILED ' "$out/reconcile")" -eq 2 ] || bad 'there are not exactly two UNRECONCILED lines'
+[ "$(count "$out/reconcile" 'UNRECONCILED *')" -eq 2 ] || bad 'there are not exactly two UNRECONCILED lines'
 say 'Exit 3 means: do not integrate this set yet. Dispatch fail and hang again, or ask the user.'
 
 # ---------------------------------------------------------------------------
@@ -339,12 +383,12 @@ if ! await "$out/crash.out" || ! await "$out/orphan"; then
 	cat "$out/crash.err" >&2
 	exit 1
 fi
-dir_crash=$(sed -n 's/^STATE-DIR //p' "$out/crash.out")
+dir_crash=$(after "$out/crash.out" 'STATE-DIR ')
 await "$dir_crash/tail" && await "$dir_crash/worker.json" || bad 'crash said nothing within ten seconds'
 say 'Now everything that watches it is killed at once, as by a crash: front door, keeper and'
 say 'supervisor. Nothing can end the worker any more, and nobody will write a result.'
-keeper=$(sed -n 's/.*"keeper":{"pid":\([0-9]*\).*/\1/p' "$dir_crash/identity.json")
-supervisor=$(sed -n 's/.*"supervisor":{"pid":\([0-9]*\).*/\1/p' "$dir_crash/identity.json")
+keeper=$(guard "$dir_crash/identity.json" keeper)
+supervisor=$(guard "$dir_crash/identity.json" supervisor)
 crashed=yes
 if [ "${keeper:-0}" -gt 1 ] && [ "${supervisor:-0}" -gt 1 ]; then
 	kill -9 "$pid_crash" "$keeper" "$supervisor"
@@ -359,53 +403,54 @@ living "$orphan" || bad "the worker's child (process $orphan) is gone already"
 say '$ prun-report'
 prun-report >"$out/report" 2>"$out/report.err"
 status=$?
-sed 's/^/  /' "$out/report"
+indent "$out/report"
 say "  exit $status"
 [ "$status" -eq 0 ] || { bad "prun-report ended with $status"; cat "$out/report.err" >&2; }
-grep -q '^prun-task-[0-9a-f]*-crash-.* missing  *resolved ' "$out/report" || bad 'prun-report does not show crash without a result'
-[ "$(grep -c ' present ' "$out/report")" -eq 4 ] || bad 'prun-report does not show four results'
+has "$out/report" 'prun-task-*-crash-* missing *resolved *' || bad 'prun-report does not show crash without a result'
+[ "$(count "$out/report" '* present *')" -eq 4 ] || bad 'prun-report does not show four results'
 say '$ prun-snapshot --all --dest tails'
 prun-snapshot --all --dest "$demo/tails" >"$out/snapshot" 2>&1
 status=$?
-sed 's/^/  /' "$out/snapshot"
+indent "$out/snapshot"
 say "  exit $status"
 [ "$status" -eq 0 ] || bad "prun-snapshot ended with $status"
-archive=$(sed -n 's/^published prun-task-[0-9a-f]*-crash-[^ ]* //p' "$out/snapshot")
+archive=$(after "$out/snapshot" "published ${dir_crash##*/} ")
 { [ -f "$archive" ] && prun-snapshot --verify "$archive" >/dev/null; } || bad 'there is no good archive of the output of crash'
-[ "$(grep -c '^published ' "$out/snapshot")" -eq 1 ] || bad 'prun-snapshot did not publish exactly one archive'
+[ "$(count "$out/snapshot" 'published *')" -eq 1 ] || bad 'prun-snapshot did not publish exactly one archive'
 for how in --dry-run ''; do
 	say "\$ prun-reap${how:+ $how}"
 	prun-reap $how >"$out/reap" 2>"$out/reap.err"
 	status=$?
-	sed 's/^/  /' "$out/reap"
+	indent "$out/reap"
 	say "  exit $status"
 	[ "$status" -eq 0 ] || { bad "prun-reap $how ended with $status"; cat "$out/reap.err" >&2; }
 	if [ -n "$how" ]; then
-		grep -q '^WOULD-REAP prun-task-[0-9a-f]*-crash-' "$out/reap" || bad 'prun-reap --dry-run would not reap crash'
+		has "$out/reap" 'WOULD-REAP prun-task-*-crash-*' || bad 'prun-reap --dry-run would not reap crash'
 		living "$orphan" || bad 'the dry run ended something'
 	fi
 done
 if living "$orphan"; then
 	bad "the child of crash (process $orphan) is still alive"
-elif grep -q '^REAPED prun-task-[0-9a-f]*-crash-' "$out/reap"; then
+elif has "$out/reap" 'REAPED prun-task-*-crash-*'; then
 	say 'REAPED: the kernel proves that nothing of crash is left.'
-elif grep -q '^TERMINATED prun-task-[0-9a-f]*-crash-' "$out/reap"; then
+elif has "$out/reap" 'TERMINATED prun-task-*-crash-*'; then
 	say 'TERMINATED: all that could be verified is gone. Only a control group could prove more.'
 else
 	bad 'prun-reap has no line for crash'
 fi
 [ "$(field "$dir_crash/outcome.json" cause)" = lost ] || bad 'the outcome of crash is not lost'
-grep -q 'the fault is in the parser' "$io/crash.result.md" || bad 'the FALLBACK of crash lost what the worker had said'
-prun-reap >"$out/reap" 2>&1 && [ "$(grep -c . "$out/reap")" -eq 2 ] || bad 'a second prun-reap still finds something'
+has "$io/crash.result.md" '*the fault is in the parser*' || bad 'the FALLBACK of crash lost what the worker had said'
+prun-reap >"$out/reap" 2>&1 && [ "$(count "$out/reap" '?*')" -eq 2 ] || bad 'a second prun-reap still finds something'
 say 'Its output is at the result path, its outcome says lost, and a second prun-reap finds nothing.'
 
 head_line '8. Integrate: you read the diff, you decide'
 clone=$(cat "$dir_code/clone-dir")
 say "\$ git -C <clone> diff"
 git -C "$clone" --no-pager diff --no-color >"$out/diff"
-sed 's/^/  /' "$out/diff"
-git -C "$clone" status --short | sed 's/^/  /'
-grep -q '^+echo "hello, ${1:-world}"$' "$out/diff" || bad 'the diff of the clone does not show the new line'
+indent "$out/diff"
+git -C "$clone" status --short >"$out/status"
+indent "$out/status"
+has "$out/diff" '+echo "hello, ${1:-world}"' || bad 'the diff of the clone does not show the new line'
 [ -z "$(git -C "$clone" remote)" ] || bad 'the clone still has a remote'
 if [ "$(git -C "$repo" rev-parse HEAD)" = "$before" ] && [ -z "$(git -C "$repo" status --porcelain)" ]; then
 	say 'The clone has no remote to push to, and the repository itself is unchanged.'
