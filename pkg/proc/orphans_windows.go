@@ -33,7 +33,7 @@ func find(t Traces) ([]pid.ID, error) {
 		}
 		// The identity first: the number could change hands after the reading.
 		id, err := pid.Of(p)
-		if err != nil || id != t.Worker && !bears(p, t.Marks) {
+		if err != nil || id != t.Worker && !bears(p, t.Marks) || consoleHost(p) {
 			continue
 		}
 		if alive, err := id.Alive(); err == nil && alive {
