@@ -419,3 +419,47 @@ func TestMemoryAndBadValues(t *testing.T) {
 		}
 	}
 }
+
+// Whatever happens to a unit that waits, the ledger has two lines of it and its
+// directory does not say that it still waits.
+func TestQueuedUnitsBooks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(u *unitRun)
+		exit int
+		last string
+	}{
+		{"stopped", func(u *unitRun) { u.cmd.Process.Signal(os.Interrupt) }, 130, `"cause":"interrupted","exit_code":130`},
+		{"supervisor killed", func(u *unitRun) { u.kill(u.identity().Supervisor) }, 70, `"cause":"lost","exit_code":70`},
+		{"both guards killed", func(u *unitRun) {
+			id := u.identity()
+			u.kill(id.Keeper)
+			u.kill(id.Supervisor)
+		}, 70, `"cause":"lost","exit_code":70`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			env := queue(t)
+			first := begin(t, env, []string{"--max-workers", "1"}, `echo started; sleep 60`)
+			first.says("started")
+			ledger := filepath.Join(t.TempDir(), "led")
+			u := begin(t, env, []string{"--max-workers", "1", "--ledger", ledger}, `echo never`)
+			u.until(10*time.Second, "queued", func() bool { return waiting(u) })
+			c.end(u)
+			if got := u.wait(); got != c.exit {
+				t.Errorf("exit %d, want %d\n%s", got, c.exit, u.describe())
+			}
+			b, _ := os.ReadFile(ledger)
+			lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+			if len(lines) != 2 || !strings.Contains(lines[0], `"status":"queued"`) || !strings.Contains(lines[1], c.last) {
+				t.Errorf("ledger:\n%s", b)
+			}
+			if waiting(u) {
+				t.Error("its directory says that it waits")
+			}
+			if w, _ := u.unit().ReadWorker(); w != nil {
+				t.Errorf("a worker was started: %+v", w)
+			}
+		})
+	}
+}

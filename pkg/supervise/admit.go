@@ -35,10 +35,11 @@ func (s *supervisor) admit(ctx context.Context, nb *newborn, c *concluder) (*slo
 	var last slots.Position
 	slot, err := s.join(ctx, nb, func(p slots.Position) {
 		last = p
+		// First the ledger: who sees the file may count on the line.
+		accept(state.LedgerQueued)
 		if err := nb.unit.ReplaceEntry(state.FileQueued, strconv.Itoa(p.Ahead)); err != nil {
 			s.note(err.Error())
 		}
-		accept(state.LedgerQueued)
 	})
 	if rerr := os.Remove(nb.unit.Path(state.FileQueued)); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 		s.note(rerr.Error())

@@ -3,6 +3,7 @@ package supervise
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
@@ -132,6 +133,8 @@ func (c *concluder) tidy() {
 	if c.party != partySupervisor {
 		// Whoever wrote here is dead, or is this process: its lock is held.
 		c.unit.SweepRecords()
+		// It was killed while it waited for a slot.
+		_ = os.Remove(c.unit.Path(state.FileQueued))
 	}
 	if (c.party == partyFront || c.party == partyReaper) && c.launch.Result != "" {
 		state.DropClaim(state.ClaimName(c.launch.Base, c.launch.Result))
