@@ -164,14 +164,14 @@ func (t Task) reconcileLegacy(s Snapshot, locked bool) Snapshot {
 	} else if known && age > stall {
 		v = verdict{Stalled, ReasonNoOutput, ""}
 	}
-	err := t.UpdateMeta(0, false, func(m *Object) bool {
-		if TurnNumber(*m) != 0 || m.Has("state") && m.Text("state") != Working {
-			return false
-		}
+	// Only holders of the task's lock change the record of a task that the original made, so its guard, a further
+	// file, is not needed.
+	m, err := t.Meta()
+	if err == nil && TurnNumber(m) == 0 && (!m.Has("state") || m.Text("state") == Working) {
 		m.Set("state", v.state)
 		m.Set("stall_reason", v.reason)
-		return true
-	})
+		err = swap(t.Path(FileMeta), m.File())
+	}
 	if err != nil {
 		s.Detail = err.Error()
 		return s
