@@ -72,6 +72,10 @@ func (o *addLaneOptions) Run(ctx context.Context, env *cli.Env) error {
 	case err != nil:
 		return refuse("%v", err)
 	}
+	if run.Closing() {
+		draft.Abandon()
+		return refuse("run is being cleaned up: %s", run.ID)
+	}
 	spec := git.AddSpec{
 		Path:   filepath.Join(integration, worktreesDir, run.ID+"-"+o.Phase),
 		Branch: "wt-" + run.ID + "-" + o.Phase, Base: run.Get(lane.FileIntBranch),

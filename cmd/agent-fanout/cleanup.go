@@ -50,9 +50,18 @@ func (o *cleanupOptions) Run(ctx context.Context, env *cli.Env) error {
 		return refuse("%v", err)
 	}
 	defer lock.Unlock()
+	done, err := run.Close()
+	if err != nil {
+		return refuse("%v", err)
+	}
+	defer done()
 	lanes, err := run.Lanes()
 	if err != nil {
 		return refuse("%v", err)
+	}
+	// A start that was under way is waited for; later ones are refused.
+	if err := quiesce(ctx, lanes); err != nil {
+		return err
 	}
 	if err := o.settle(ctx, env, lanes); err != nil {
 		return err
@@ -69,6 +78,35 @@ func (o *cleanupOptions) Run(ctx context.Context, env *cli.Env) error {
 	p.text("cleaned\n")
 	return p.err
 }
+
+// quiesce waits until nobody is starting one of the lanes.
+func quiesce(ctx context.Context, lanes []lane.Lane) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for _, l := range lanes {
+		for {
+			lock, err := l.Lock()
+			if err == nil {
+				_ = lock.Unlock()
+				break
+			}
+			if !errors.Is(err, lane.ErrBusy) {
+				return refuse("%v", err)
+			}
+			pause := time.NewTimer(20 * time.Millisecond)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+				return refuse("lane is still active: %s is being started", l.Phase)
+			}
+		}
+	}
+	return nil
+}
+
+// startPatience is far beyond what a start takes.
+const startPatience = 30 * time.Second
 
 // settle makes sure that no lane is live.
 func (o *cleanupOptions) settle(ctx context.Context, env *cli.Env, lanes []lane.Lane) error {

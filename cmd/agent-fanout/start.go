@@ -56,6 +56,10 @@ type startOptions struct {
 	DeadStart *cli.Seconds `long:"dead-start" value-name:"SECONDS" env:"AGENT_FANOUT_DEAD_START" description:"end the worker when nothing has happened for so long from the start; 0 never (default: codex 600, others 0)"`
 	Quiet     *cli.Seconds `long:"quiet" value-name:"SECONDS" env:"AGENT_FANOUT_QUIET" description:"end the worker when nothing has happened for so long; 0 never (default: codex 600, others 3600)"`
 	Timeout   *cli.Seconds `long:"timeout" value-name:"SECONDS" env:"AGENT_FANOUT_TIMEOUT" description:"end the worker after so long; 0 never (default: 0)"`
+
+	MaxWorkers   int          `long:"max-workers" value-name:"N" env:"PRUN_MAX_WORKERS" min:"0" max:"1000000" description:"wait until fewer than N workers of this user run on this machine; 0 does not wait"`
+	QueueTimeout *cli.Seconds `long:"queue-timeout" value-name:"SECONDS" description:"give up waiting after so long, which fails the lane; 0, the default, never"`
+	Nice         int          `long:"nice" value-name:"N" env:"PRUN_NICE" min:"0" max:"19" description:"added to the worker's niceness"`
 }
 
 // Run is the verb.
@@ -78,6 +82,9 @@ func (o *startOptions) Run(_ context.Context, env *cli.Env) error {
 	defer lock.Unlock()
 	if status := run.Status(); status != lane.RunActive {
 		return refuse("run is not active: %s is %s", run.ID, status)
+	}
+	if run.Closing() {
+		return refuse("run is being cleaned up: %s", run.ID)
 	}
 	v := l.Examine()
 	if !lane.Startable(v.Status) {
@@ -180,6 +187,7 @@ func (o *startOptions) launch(env *cli.Env, run lane.Run, l lane.Lane) (supervis
 		Base: filepath.Join(run.Dir, "locks"), Cwd: worktree, Scratch: worktree,
 		Result: l.Path(lane.FileResultMD), Turn: turn, Bin: bin,
 		Stall: or(o.Quiet, quiet), DeadStart: or(o.DeadStart, dead), Hard: or(o.Timeout, 0), Stops: stops,
+		MaxWorkers: o.MaxWorkers, QueueTimeout: or(o.QueueTimeout, 0), Nice: o.Nice,
 		Containment: mode, Withhold: env.Getenv(environ.Withhold), SalvageAlways: true,
 	}
 	if parent := env.Getenv(environ.StateDir); parent != "" {

@@ -15,6 +15,7 @@
 //	runs/<repo-id>/<run>/                the run
 //	  sid repo-id main invoking-worktree tmux-socket integration-worktree integration-branch
 //	  base-ref base-commit status error
+//	  closing                            while the run is being cleaned up
 //	  locks/run, locks/<phase>           held while somebody changes the run or starts the lane
 //	  lanes/<phase>/                     the lane; .new-<phase> while it is being made
 //	    phase worktree branch base base-ref status runner brief.md

@@ -31,6 +31,7 @@ const (
 	FileBaseCommit        = "base-commit"
 	FileStatus            = "status"
 	FileError             = "error"
+	fileClosing           = "closing"
 	fileRunDir            = "run-dir"
 	dirClaims             = "claims"
 	dirRuns               = "runs"
@@ -269,6 +270,26 @@ func (r Run) Status() string {
 
 // LockRun keeps others from changing the run: applying, cleaning up.
 func (r Run) LockRun() (*atomicfile.Lock, error) { return r.Lock(runLock) }
+
+// Close announces, by a file beside the run's lock, which the caller holds,
+// that the run is being cleaned up: no lane is made or started from now on. done
+// takes it back. A file that a killed cleaner has left means nothing.
+func (r Run) Close() (done func(), err error) {
+	if err := dir(r.Dir).note(fileClosing, "cleanup"); err != nil {
+		return nil, err
+	}
+	return func() { _ = os.Remove(dir(r.Dir).path(fileClosing)) }, nil
+}
+
+// Closing reports whether the run is being cleaned up. To be asked with the
+// lane's lock held: whoever cleans up takes it after the announcement.
+func (r Run) Closing() bool {
+	if _, err := os.Lstat(dir(r.Dir).path(fileClosing)); err != nil {
+		return false
+	}
+	held, err := atomicfile.Held(filepath.Join(r.Dir, dirLocks, runLock))
+	return err == nil && held
+}
 
 // Lock takes one of the run's locks without waiting; the error wraps ErrBusy
 // when somebody has it. The kernel frees it with its holder.
