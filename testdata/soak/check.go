@@ -302,6 +302,9 @@ func (m *mill) checkNoOutcome(u *unit, dir string, guardsKilled bool, errs []byt
 		scarce := u.small || u.files > 0 || u.storm
 		killed := u.was("kill front") || u.was("kill keeper") || u.was("kill supervisor") ||
 			u.was("TERM front") || u.was("INT front") || u.was("HUP front") || u.was("TERM supervisor") || u.was("INT supervisor") || u.was("HUP supervisor")
+		if scarce {
+			m.starved++
+		}
 		if !scarce && !killed {
 			bad("never came to be: exit %d: %.300s", u.run.status, errs)
 		}

@@ -233,7 +233,7 @@ func (m *mill) summary(took time.Duration) {
 	row("processes stopped and continued", m.stops)
 	row("state directories removed", m.removals)
 	row("lost, of these settled by prun-reap", fmt.Sprintf("%d, %d", m.lost, m.reaped))
-	row("never born (killed or starved before STATE-DIR)", m.refused)
+	row("never born (killed before STATE-DIR; starved)", fmt.Sprintf("%d; %d", m.refused-m.starved, m.starved))
 	row("ends that nothing could prove, and which said so", m.unproven)
 	row("looks by report, monitor and gather; snapshot sweeps", fmt.Sprintf("%d; %d", m.looks, m.snapshots))
 	for _, role := range []string{"prun-dispatch", "prun-keeper", "prun-supervisor", "prun-monitor", "prun-gather", "prun-report"} {

@@ -460,7 +460,7 @@ func (u *unit) afflict(r *rand.Rand) {
 	}
 	for range 1 + r.IntN(3) {
 		a := action{after: time.Duration(r.IntN(4000)) * time.Millisecond}
-		if r.IntN(3) == 0 {
+		if r.IntN(5) == 0 {
 			a.after = time.Duration(r.IntN(120)) * time.Millisecond
 		}
 		switch r.IntN(12) {

@@ -55,7 +55,7 @@ type mill struct {
 	rounds, started, announced, kills, stops, removals int
 	looks, snapshots, reaped, unproven, tasks, lanes   int
 	violations                                         int
-	refused, lost, settled                             int
+	refused, starved, lost, settled                    int
 	peak                                               map[string]int // KiB by role
 	kinds                                              map[string]int
 	causes                                             map[string]int
