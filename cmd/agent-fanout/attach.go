@@ -32,6 +32,7 @@ func (o *attachOptions) Run(ctx context.Context, env *cli.Env) error {
 		return refuse("lane was never started: %s", l.Phase)
 	}
 	env.Notef("following lane %s (%s) live; interrupting this command stops only the view", l.Phase, v.Status)
+	out := env.Foreign()
 	var views []*follower
 	for _, name := range []string{v.EventLog, v.RunLog, v.Result} {
 		// Where there are events the result is only the last of them.
@@ -47,7 +48,7 @@ func (o *attachOptions) Run(ctx context.Context, env *cli.Env) error {
 	for {
 		v = l.Look()
 		for _, f := range views {
-			if err := f.copy(env.Stdout); err != nil {
+			if err := f.copy(out); err != nil {
 				return err
 			}
 		}

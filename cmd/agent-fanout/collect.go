@@ -95,7 +95,7 @@ func (o *collectOptions) Run(ctx context.Context, env *cli.Env) error {
 	if p.err != nil {
 		return p.err
 	}
-	return report(env.Stdout, v.Result)
+	return report(env.Foreign(), v.Result)
 }
 
 // report copies the worker's report.

@@ -288,7 +288,7 @@ func (w *world) until(limit time.Duration, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("not within %v: %s\n%s", limit, what, w.describe())
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -317,7 +317,14 @@ func (w *world) marked() []int {
 // empty waits until nothing of this world is alive.
 func (w *world) empty(limit time.Duration) {
 	w.t.Helper()
-	w.until(limit, "nothing is alive", func() bool { return len(w.marked()) == 0 })
+	// Reading every process's environment is not cheap.
+	deadline := time.Now().Add(limit)
+	for len(w.marked()) > 0 {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("something is alive after %v\n%s", limit, w.describe())
+		}
+		time.Sleep(40 * time.Millisecond)
+	}
 }
 
 func (w *world) kill9(id pid.ID) {
@@ -338,7 +345,7 @@ func (w *world) clear() {
 				_ = id.Signal(syscall.SIGKILL)
 			}
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -44,7 +44,7 @@ func (o *logsOptions) Run(_ context.Context, env *cli.Env) error {
 	if err != nil {
 		return cli.Fail(1, "read log: %w", err)
 	}
-	_, err = io.Copy(env.Stdout, io.NewSectionReader(f, from, size-from))
+	_, err = io.Copy(env.Foreign(), io.NewSectionReader(f, from, size-from))
 	return err
 }
 

@@ -255,14 +255,14 @@ func (h Home) Runs() ([]Run, error) {
 // Status is the run's status. A run whose maker died half way is failed.
 func (r Run) Status() string {
 	status := r.Get(FileStatus)
-	if status != RunInitializing {
+	if status != RunInitializing && status != "" {
 		return status
 	}
 	if held, err := atomicfile.Held(filepath.Join(r.Dir, dirLocks, runLock)); err == nil && held {
-		return status
+		return RunInitializing
 	}
 	// Its last act may have come between the two looks.
-	if status = r.Get(FileStatus); status == RunInitializing {
+	if status = r.Get(FileStatus); status == RunInitializing || status == "" {
 		return RunFailed
 	}
 	return status
