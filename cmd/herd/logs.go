@@ -37,11 +37,11 @@ func (o *logs) Run(ctx context.Context, env *cli.Env) error {
 	t, turn := s.Task, max(s.Turn(), 1)
 	from, _, _ := t.Span(turn)
 	name := t.Path(session.FileEvents)
-	at := eventlog.End(name)
+	at, out := eventlog.End(name), env.Foreign()
 	if at.Segment < from.Segment {
 		at = from
 	}
-	if err := eventlog.CopyRange(env.Stdout, name, o.Tail, from, &at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := eventlog.CopyRange(out, name, o.Tail, from, &at); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	ticker := time.NewTicker(followPause)
@@ -55,7 +55,7 @@ func (o *logs) Run(ctx context.Context, env *cli.Env) error {
 		over := s.Over() || s.Turn() > turn
 		next := eventlog.End(name)
 		if next != at {
-			if err := eventlog.CopyRange(env.Stdout, name, 0, at, &next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := eventlog.CopyRange(out, name, 0, at, &next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 			at = next
@@ -70,7 +70,7 @@ func (o *logs) Run(ctx context.Context, env *cli.Env) error {
 		}
 	}
 	if o.Stderr {
-		if err := eventlog.Copy(env.Stdout, t.Path(session.FileStderr), o.Tail); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := eventlog.Copy(out, t.Path(session.FileStderr), o.Tail); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -40,11 +40,11 @@ func (o *peek) Run(_ context.Context, env *cli.Env) error {
 	}
 	switch {
 	case o.Thinking != nil:
-		err = t.Thoughts(env.Stdout, *o.Thinking, from, to)
+		err = t.Thoughts(env.Foreign(), *o.Thinking, from, to)
 	case o.Stderr:
-		err = eventlog.Copy(env.Stdout, t.Path(session.FileStderr), o.Tail)
+		err = eventlog.Copy(env.Foreign(), t.Path(session.FileStderr), o.Tail)
 	default:
-		err = eventlog.CopyRange(env.Stdout, t.Path(session.FileEvents), o.Tail, from, to)
+		err = eventlog.CopyRange(env.Foreign(), t.Path(session.FileEvents), o.Tail, from, to)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

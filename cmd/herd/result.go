@@ -68,7 +68,7 @@ func (o *fetch) Run(ctx context.Context, env *cli.Env) error {
 	case report == "":
 		err = printLine(env, "(no report yet; state="+s.State+")")
 	default:
-		_, err = io.WriteString(env.Stdout, report+"\n")
+		_, err = io.WriteString(env.Foreign(), report+"\n")
 	}
 	if err != nil {
 		return err

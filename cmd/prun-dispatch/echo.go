@@ -35,25 +35,12 @@ func echo(w io.Writer, name string) {
 	if err != nil {
 		return
 	}
-	io.WriteString(w, visibleLines(string(text)))
-}
-
-// visibleLines makes a worker's words safe to look at: lines and tabs stay what
-// they are, and nothing else in them moves a cursor, sets a title or hides what
-// stands before it. The tail has every byte as it was.
-func visibleLines(text string) string {
-	var b strings.Builder
-	for one := range strings.Lines(text) {
-		one = strings.TrimSuffix(strings.TrimSuffix(one, "\n"), "\r")
-		for i, cell := range strings.Split(one, "\t") {
-			if i > 0 {
-				b.WriteByte('\t')
-			}
-			b.WriteString(line.Escape(cell))
-		}
-		b.WriteByte('\n')
+	shown := line.EscapeText(string(text))
+	if !strings.HasSuffix(shown, "\n") {
+		shown += "\n"
 	}
-	return b.String()
+	// The tail has every byte as it was; here none moves a cursor.
+	io.WriteString(w, shown)
 }
 
 // lastLines returns the offset where the last n lines begin, no further than

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/mattn/go-isatty"
+	"github.com/prun-suite/prun/pkg/line"
 )
 
 // output is stdout with a memory: the first error is kept, so that a run that
@@ -70,6 +71,16 @@ func (e *Env) File(stream any) *os.File {
 func (e *Env) Terminal(stream any) bool {
 	f := e.File(stream)
 	return f != nil && (isatty.IsTerminal(f.Fd()) || isatty.IsCygwinTerminal(f.Fd()))
+}
+
+// Foreign is standard output for text that somebody else wrote, a worker above
+// all: on a terminal its control characters are shown and not obeyed; elsewhere
+// every byte passes.
+func (e *Env) Foreign() io.Writer {
+	if e.Terminal(e.Stdout) {
+		return line.Text(e.Stdout)
+	}
+	return e.Stdout
 }
 
 // Colour is a way to mark text on a terminal.
