@@ -33,10 +33,25 @@ func dirID(dir string) (dev, ino uint64, err error) {
 // notOurs reports that what has this name, a link itself, belongs to another
 // user.
 func notOurs(name string) bool {
+	owner, ok := ownerOf(name)
+	return ok && owner != os.Geteuid()
+}
+
+// untrusted is notOurs for what only a less privileged user can have made: root
+// needs no trick to make us read something.
+func untrusted(name string) bool {
+	owner, ok := ownerOf(name)
+	return ok && owner != os.Geteuid() && owner != 0
+}
+
+func ownerOf(name string) (uid int, ok bool) {
 	info, err := os.Lstat(name)
 	if err != nil {
-		return false
+		return 0, false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(st.Uid) != os.Geteuid()
+	if !ok {
+		return 0, false
+	}
+	return int(st.Uid), true
 }

@@ -96,12 +96,12 @@ func (u Unit) Queued() (ahead int, waiting bool) {
 	return n, true
 }
 
-// read reads one of the unit's files, bounded and without blocking. In another
-// user's directory a link is not followed: it would lead to what the reader may
-// read and its owner may not.
+// read reads one of the unit's files, bounded and without blocking. In the
+// directory of another user, root excepted, a link is not followed: it would
+// lead to what the reader may read and its owner may not.
 func (u Unit) read(name string, limit int64) ([]byte, error) {
 	readFile := atomicfile.ReadRegular
-	if notOurs(u.Dir) {
+	if untrusted(u.Dir) {
 		readFile = readUnlinked
 	}
 	data, err := readFile(u.Path(name), limit)
