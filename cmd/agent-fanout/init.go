@@ -97,6 +97,11 @@ func (o *initOptions) make(ctx context.Context, env *cli.Env, repo git.Repo, run
 		return "", err
 	}
 	main := trees[0].Path
+	if !trees[0].Bare && sameFile(main, repo.Common) {
+		// git names the directory of its own files where those do not lie in
+		// the checkout: a submodule, a separate git directory.
+		main = repo.Top
+	}
 	if err := errors.Join(run.Set(lane.FileMain, main), run.Set(lane.FileInvoking, repo.Top), run.Set(lane.FileSocket, "none")); err != nil {
 		return "", err
 	}
@@ -122,6 +127,12 @@ func (o *initOptions) make(ctx context.Context, env *cli.Env, repo git.Repo, run
 	}
 	bring(ctx, env, repo, main, integration)
 	return integration, errors.Join(run.Set(lane.FileBaseCommit, commit), run.Set(lane.FileStatus, lane.RunActive))
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	y, yerr := os.Stat(b)
+	return err == nil && yerr == nil && os.SameFile(x, y)
 }
 
 // base finds out what the run starts from.

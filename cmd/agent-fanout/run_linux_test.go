@@ -302,3 +302,84 @@ func TestTwoRuns(t *testing.T) {
 	}
 	w.empty(5 * time.Second)
 }
+
+// Repositories of every kind.
+func TestKindsOfRepository(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.git("", "clone", "-q", "--bare", w.repo, w.path("bare.git"))
+	w.git("bare.git", "worktree", "add", "-q", w.path("ofbare"), "main")
+	w.git("", "init", "-q", "--separate-git-dir", w.path("elsewhere"), w.path("separate"))
+	w.write("separate/a.txt", "x\n")
+	w.git("separate", "add", ".")
+	w.git("separate", "commit", "-q", "-m", "x")
+	w.git("repo", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", w.path("bare.git"), "module")
+	w.git("repo", "commit", "-q", "-m", "module")
+	w.git("", "clone", "-q", "--depth=1", "file://"+w.path("bare.git"), w.path("shallow"))
+	w.git("", "init", "-q", w.path("empty"))
+	for dir, main := range map[string]string{"ofbare": "bare.git", "separate": "separate", "repo/module": "repo/module", "shallow": "shallow"} {
+		id := strings.ReplaceAll(dir, "/", "-")
+		a := w.callIn(w.path(dir), nil, "init", "--sid", id, "--no-fetch")
+		if a.code != 0 || a.value("integration_worktree") != w.path(main+"/.worktrees/_int-"+id) {
+			t.Errorf("%s: %+v", dir, a)
+			continue
+		}
+		if got := w.git(dir, "status", "--porcelain"); got != "" {
+			t.Errorf("%s shows %q", dir, got)
+		}
+		w.ok("add-lane", "--run", id, "--phase", "p")
+		w.did(id, "p", "echo y >y")
+		w.ok("apply", "--run", id, "--phase", "p")
+		w.ok("cleanup", "--run", id, "--drop-worktrees", "--force")
+	}
+	if a := w.callIn(w.path("empty"), nil, "init", "--sid", "e"); a.code != 2 || !strings.Contains(a.err, "no commit") {
+		t.Errorf("a repository without a commit: %+v", a)
+	}
+	if a := w.callIn(w.path("bare.git"), nil, "init", "--sid", "b"); a.code != 2 || !strings.Contains(a.err, "not inside a git worktree") {
+		t.Errorf("a bare repository: %+v", a)
+	}
+}
+
+// The two escape hatches: debug names what is recorded and who is alive, attach
+// follows the output until the end.
+func TestDebugAndAttach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	trees := w.run("r", "p")
+	w.fails(2, "never started", "attach", "--run", "r", "--phase", "p")
+	if a := w.ok("debug", "--run", "r", "--phase", "p"); a.value("lane_dir") != w.lane("r", "p") || a.value("status") != "created" {
+		t.Errorf("debug of a created lane: %s", a.out)
+	}
+	w.sh("r", "p", "echo before; echo remark >&2; while [ ! -e go ]; do sleep 0.02; done; echo after")
+	w.until(5*time.Second, "the worker speaks", func() bool { return w.value("r", "p", "result.md") == "before" })
+	a := w.ok("debug", "--run", "r", "--phase", "p")
+	for _, want := range []string{"run_dir=", "socket=none\n", "runner=command\n", "process\tsupervisor\t", "process\tkeeper\t", "process\tworker\t", "\talive\tsh\n", "containment="} {
+		if !strings.Contains(a.out, want) {
+			t.Errorf("debug lacks %q:\n%s", want, a.out)
+		}
+	}
+	done := make(chan answer, 1)
+	go func() { done <- w.call("attach", "--run", "r", "--phase", "p") }()
+	time.Sleep(300 * time.Millisecond)
+	w.write(trees["p"]+"/go", "")
+	a = <-done
+	if a.code != 0 || !strings.Contains(a.out, "before\n") || !strings.Contains(a.out, "after\n") || !strings.Contains(a.out, "remark\n") || !strings.Contains(a.err, "succeeded") {
+		t.Errorf("attach: %+v", a)
+	}
+	if a := w.ok("debug", "--run", "r", "--phase", "p"); !strings.Contains(a.out, "outcome={") || !strings.Contains(a.out, "process\tworker\t") || strings.Contains(a.out, "\talive\t") {
+		t.Errorf("debug of an ended lane: %s", a.out)
+	}
+}
+
+// Logs: whole lines, whatever their size, and no rune cut.
+func TestLogsTail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run("r", "p")
+	w.did("r", "p", `printf 'one\ntwo\n' >&2; head -c 3000000 /dev/zero | tr '\0' x >&2; printf '\né☃\nlast without newline' >&2`)
+	for n, want := range map[string]int{"0": 0, "1": len("last without newline"), "2": len("é☃\nlast without newline"), "3": 3000001 + len("é☃\nlast without newline"), "99": 3000009 + len("é☃\nlast without newline")} {
+		if a := w.ok("logs", "--run", "r", "--phase", "p", "--tail", n); len(a.out) != want {
+			t.Errorf("--tail %s: %d bytes, want %d", n, len(a.out), want)
+		}
+	}
+}

@@ -301,7 +301,7 @@ func (r Repo) Snapshot(ctx context.Context, dir, message string) (string, error)
 	}
 	args := []string{"commit-tree", tree, "-p", head, "-m", message}
 	var failed *CommandError
-	if res, err = r.git(ctx, dir, askLimit, nil, args...); errors.As(err, &failed) && strings.Contains(failed.Detail, "ident") {
+	if res, err = r.git(ctx, dir, askLimit, nil, args...); errors.As(err, &failed) && anonymous(failed.Detail) {
 		res, err = r.git(ctx, dir, askLimit, nobody, args...)
 	}
 	if err != nil {

@@ -686,7 +686,7 @@ func (r Repo) Save(ctx context.Context, dir, message string, limit time.Duration
 		return "", fmt.Errorf("save %s: %w", dir, err)
 	}
 	commit := []string{"commit", "--quiet", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "--message=" + message}
-	if _, err = run(commit...); errors.As(err, &failed) && strings.Contains(failed.Detail, "ident") {
+	if _, err = run(commit...); errors.As(err, &failed) && anonymous(failed.Detail) {
 		_, err = r.git(ctx, dir, max(time.Until(deadline), time.Millisecond), nobody, commit...)
 	}
 	if err != nil {
@@ -697,6 +697,16 @@ func (r Repo) Save(ctx context.Context, dir, message string, limit time.Duration
 		return "", fmt.Errorf("save %s: %w", dir, err)
 	}
 	return oneLine(res.Stdout), nil
+}
+
+// anonymous reports whether git would not commit for want of a name.
+func anonymous(detail string) bool {
+	for _, words := range []string{"ident", "no email was given", "no name was given", "tell me who you are"} {
+		if strings.Contains(detail, words) {
+			return true
+		}
+	}
+	return false
 }
 
 // Fetch brings the remote's branches up to date, within limit. Several at once
@@ -738,7 +748,12 @@ func (r Repo) DefaultBranch(ctx context.Context, remote string, limit time.Durat
 		// "ref: refs/heads/main<TAB>HEAD"
 		if rest, ok := strings.CutPrefix(line, "ref: refs/heads/"); ok {
 			name, _, _ := strings.Cut(rest, "\t")
-			return remote + "/" + name, nil
+			// A mirror keeps the remote's branches as its own.
+			for _, ref := range []string{remote + "/" + name, name} {
+				if _, err := r.Commit(ctx, ref); err == nil {
+					return ref, nil
+				}
+			}
 		}
 	}
 	return "", fmt.Errorf("default branch of %s: %w", remote, ErrNoCommit)

@@ -74,8 +74,18 @@ func (l Lane) Examine() View {
 	if o := v.Outcome; o != nil {
 		v.Reason, v.Proven = o.Reason, o.ProvenEmpty
 	}
-	if v.Status == Interrupted && !v.Proven {
+	switch {
+	case v.Status != Interrupted || v.Proven:
+	case v.Outcome != nil:
 		v.Alive, v.Proven = remains(u)
+	default:
+		if _, err := os.Lstat(u.Dir); err != nil {
+			v.Proven = errors.Is(err, fs.ErrNotExist) // nothing was ever started
+		} else if live, _ := u.Liveness(); live == state.LivenessLost {
+			l.lost(&v, u)
+		} else if live == state.Settled {
+			l.judge(&v, u)
+		}
 	}
 	return v
 }
