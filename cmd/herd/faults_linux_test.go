@@ -54,13 +54,18 @@ func TestF02TurnsKeepTheirReports(t *testing.T) {
 		t.Errorf("a turn without a message: %v", p)
 	}
 	meta := b.decode(b.read("r", session.FileMeta))
-	if meta["stall_after_s"] != 77.0 || meta["deadline_s"] != 88.0 || meta["deadline_utc"].(float64) < meta["created_utc"].(float64)+88 {
+	if meta["stall_after_s"] != 77.0 || meta["task_deadline_s"] != 88.0 || meta["deadline_utc"].(float64) < meta["created_utc"].(float64)+88 {
 		t.Errorf("limits: %v", meta)
 	}
 	b.ok("send", "r", "--stall-after", "5", steps("text back"))
 	b.settled("r", 5*time.Second)
 	if meta := b.decode(b.read("r", session.FileMeta)); meta["stall_after_s"] != 5.0 || meta["turn"] != 4.0 {
 		t.Errorf("limits: %v", meta)
+	}
+	b.ok("send", "r", steps("text and again"))
+	b.settled("r", 5*time.Second)
+	if meta := b.decode(b.read("r", session.FileMeta)); meta["stall_after_s"] != 77.0 {
+		t.Errorf("a turn's own limit became the task's: %v", meta)
 	}
 	if b.read("r", "turns", "2", "prompt.md") != "[continue] Same rules as before; escalate with QUESTION: if blocked.\n\n"+steps("fail no way") {
 		t.Errorf("prompt of turn 2: %q", b.read("r", "turns", "2", "prompt.md"))

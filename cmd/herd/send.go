@@ -86,7 +86,6 @@ func (o *send) Run(_ context.Context, env *cli.Env) error {
 	turn, err := task.Begin(prompt, func(meta *session.Object) {
 		meta.Set("deadline_utc", session.Epoch(now)+float64(deadline))
 		meta.Set("stall_after_s", stall)
-		meta.Set("deadline_s", deadline)
 	})
 	if err != nil {
 		return cli.Fail(1, "%w", err)
@@ -138,13 +137,15 @@ func (o *send) ready(task session.Task) (session.Snapshot, error) {
 	return s, nil
 }
 
-// limits are the task's own unless told otherwise. The original kept no deadline in seconds.
+// limits are the task's own unless told otherwise. The original kept only the last turn's silence.
 func (o *send) limits(env *cli.Env, m session.Object) (stall, deadline int) {
 	stall, deadline = envStall(env), envDeadline(env)
-	if n, ok := m.Int("stall_after_s"); ok {
-		stall = int(n)
+	for _, key := range []string{"stall_after_s", "task_stall_after_s"} {
+		if n, ok := m.Int(key); ok {
+			stall = int(n)
+		}
 	}
-	if n, ok := m.Int("deadline_s"); ok {
+	if n, ok := m.Int("task_deadline_s"); ok {
 		deadline = int(n)
 	}
 	if o.Stall != nil {

@@ -145,7 +145,9 @@ func (o *spawn) Run(ctx context.Context, env *cli.Env) error {
 		{Key: "branch", Value: branch}, {Key: "auto_commit", Value: !o.NoCommit}, {Key: "prompt", Value: prompt},
 		{Key: "fast", Value: o.Fast}, {Key: "pid", Value: nil}, {Key: "session_id", Value: nil}, {Key: "owner", Value: p.owner},
 		{Key: "created_utc", Value: session.Epoch(now)}, {Key: "deadline_utc", Value: session.Epoch(now) + float64(deadline)},
-		{Key: "stall_after_s", Value: stall}, {Key: "deadline_s", Value: deadline}, {Key: "turn", Value: 1},
+		{Key: "stall_after_s", Value: stall}, {Key: "turn", Value: 1},
+		// What later turns begin with, whatever one of them was given.
+		{Key: "task_stall_after_s", Value: stall}, {Key: "task_deadline_s", Value: deadline},
 	}
 	task, lock, err := p.root.Create(name, meta.Object())
 	if errors.Is(err, session.ErrExists) {

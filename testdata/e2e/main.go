@@ -1,7 +1,7 @@
 // Command e2e runs prun-dispatch with the real codex CLI against the loopback model server: a plain answer, a tool
 // call, a tool call that leaves processes behind, refusals by the provider, a model that hangs, a resume. Then it runs
-// two lanes of agent-fanout, one with codex and one with omp, to an integrated commit. It is run by `make e2e`, needs
-// npm once to install the clients, and no account.
+// two lanes of agent-fanout, one with codex and one with omp, to an integrated commit, and herd with codex, claude and
+// pi through a task's whole life. It is run by `make e2e`, needs npm once to install the clients, and no account.
 //
 // It owns a cache directory with the client, which later runs use again, and a temporary directory that it removes
 // unless a case fails. With -serve ADDRESS it only runs the model server, for trying a client by hand.
@@ -76,7 +76,7 @@ func run(ctx context.Context, serve, version, only string, keep bool) error {
 		return fmt.Errorf("make a directory for the run: %w", err)
 	}
 	b := &bench{ctx: ctx, dir: dir, dispatch: dispatch, codex: codex, server: server, base: base, done: map[string]outcome{}}
-	failed := b.all(only) + b.lanes(only)
+	failed := b.all(only) + b.lanes(only) + b.herd(only)
 	if failed > 0 || keep {
 		fmt.Println("e2e: kept", dir)
 	} else if err := os.RemoveAll(dir); err != nil {

@@ -29,6 +29,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // maxBody bounds a request; conversations of real clients are far below it.
@@ -94,7 +96,17 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 func readJSON(w http.ResponseWriter, r *http.Request, v any) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var body io.Reader = http.MaxBytesReader(w, r.Body, maxBody)
+	if r.Header.Get("Content-Encoding") == "zstd" { // pi
+		z, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxBody))
+		if err != nil {
+			writeJSON(w, http.StatusBadRequest, object{"error": object{"message": err.Error(), "type": "invalid_request_error"}})
+			return false
+		}
+		defer z.Close()
+		body = io.LimitReader(z, maxBody)
+	}
+	data, err := io.ReadAll(body)
 	if err == nil {
 		err = json.Unmarshal(data, v)
 	}
