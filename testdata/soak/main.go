@@ -193,7 +193,7 @@ func newMill(seed uint64, units int, ramp time.Duration) (*mill, error) {
 		if os.Mkdir(group, 0o755) != nil {
 			continue
 		}
-		if os.WriteFile(filepath.Join(group, "pids.max"), []byte("250"), 0o644) != nil {
+		if os.WriteFile(filepath.Join(group, "pids.max"), []byte("120"), 0o644) != nil {
 			_ = os.Remove(group)
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -297,7 +298,7 @@ var workers = []struct {
 	}},
 	{"descriptor hog", func(u *unit, r *rand.Rand) {
 		u.mark()
-		u.script.add("sh exec " + self() + " " + hogCommand + " 1s")
+		u.script.add("sh ulimit -n 4096; exec " + self() + " " + hogCommand + " 1s")
 		u.land(r, "text")
 		u.exit(0)
 	}},
@@ -389,9 +390,18 @@ func (u *unit) wait(r *rand.Rand) {
 	}
 }
 
+// What would load the machine more than the suite: a few of each in a round do.
+const (
+	maxLanes = 8
+	maxHeavy = 2
+)
+
+var heavyKinds = []string{"fork storm", "descriptor hog"}
+
 // plan makes the units of a round.
 func (m *mill) plan(r *rand.Rand, dir string, f *farm) []*unit {
 	var units []*unit
+	lanes, heavy := 0, map[string]int{}
 	for n := range m.units {
 		u := &unit{
 			n: n, id: fmt.Sprintf("u%03d", n), token: fmt.Sprintf("SOAK=%s-%03d", filepath.Base(dir), n),
@@ -401,7 +411,7 @@ func (m *mill) plan(r *rand.Rand, dir string, f *farm) []*unit {
 		}
 		u.mode = []string{"auto", "subreaper"}[r.IntN(2)]
 		if r.IntN(20) == 0 {
-			if f.ready {
+			if lanes++; f.ready && lanes <= maxLanes {
 				u.planLane(r, f)
 				units = append(units, u)
 			}
@@ -413,6 +423,9 @@ func (m *mill) plan(r *rand.Rand, dir string, f *farm) []*unit {
 			continue
 		}
 		k := workers[r.IntN(len(workers))]
+		if heavy[k.name]++; slices.Contains(heavyKinds, k.name) && heavy[k.name] > maxHeavy {
+			k = workers[0]
+		}
 		u.kind = k.name
 		k.build(u, r)
 		if u.backend != "command" && u.hard == 0 {
