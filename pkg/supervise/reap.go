@@ -485,7 +485,7 @@ func (r *reaping) endLeaf() Finding {
 // Something that bears none cannot be seen, so this proves nothing, unless
 // there was nothing to begin with.
 func (r *reaping) endOrphans() Finding {
-	end := time.Now().Add(reapBound)
+	var end time.Time
 	seen := map[pid.ID]bool{}
 	for {
 		found, err := r.remains()
@@ -504,13 +504,17 @@ func (r *reaping) endOrphans() Finding {
 		if len(found) == 0 || r.opts.DryRun {
 			break
 		}
+		if end.IsZero() {
+			end = time.Now().Add(reapBound)
+		} else if time.Now().After(end) {
+			// Only after a look that came after a kill: on a busy machine a look
+			// alone may take long.
+			return r.leave(LeftKillFailed, fmt.Sprintf("still alive after %v: %v", reapBound, found))
+		}
 		for _, one := range found {
 			if err := one.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, pid.ErrGone) && !errors.Is(err, pid.ErrMismatch) {
 				return r.leave(LeftKillFailed, err.Error())
 			}
-		}
-		if time.Now().After(end) {
-			return r.leave(LeftKillFailed, fmt.Sprintf("still alive after %v: %v", reapBound, found))
 		}
 		// A killed process is gone when its parent has taken it, which is not
 		// ours to do.
