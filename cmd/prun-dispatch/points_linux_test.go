@@ -66,10 +66,7 @@ func (u *unitRun) clean(kind int) *state.Outcome {
 	if len(names) > 0 {
 		t.Errorf("left in the base: %v\n%s", names, u.describe())
 	}
-	names, _ = filepath.Glob(filepath.Join(filepath.Dir(u.result), ".*"))
-	if len(names) > 0 {
-		t.Errorf("left beside the result: %v\n%s", names, u.describe())
-	}
+	beside, _ := filepath.Glob(filepath.Join(filepath.Dir(u.result), ".*"))
 	dirs, _ := filepath.Glob(filepath.Join(u.base, state.Prefix+"*"))
 	b, rerr := os.ReadFile(u.result)
 	if len(dirs) == 0 {
@@ -83,6 +80,14 @@ func (u *unitRun) clean(kind int) *state.Outcome {
 	if err != nil || o == nil {
 		t.Errorf("outcome %v %v\n%s", o, err, u.describe())
 		return nil
+	}
+	// Without a proof that no writer is left, a file that was moved aside stays,
+	// and the outcome names it.
+	beside = slices.DeleteFunc(beside, func(name string) bool {
+		return !o.ProvenEmpty && slices.ContainsFunc(o.Notes, func(n string) bool { return strings.Contains(n, name) })
+	})
+	if len(beside) > 0 {
+		t.Errorf("left beside the result: %v\n%s", beside, u.describe())
 	}
 	names, _ = filepath.Glob(filepath.Join(unit.Dir, ".*"))
 	if len(names) > 0 {
@@ -167,7 +172,11 @@ func TestPointsOfEverybody(t *testing.T) {
 			everyKind(t, at, []string{"PRUN_CRASH_AT=" + at}, func(t *testing.T, u *unitRun, kind int) {
 				u.wait()
 				u.reap("R." + r)
-				u.reap("")
+				if s := u.reap(""); strings.Contains(s, "no-worker-record") && (strings.HasPrefix(at, "S.S8,") || strings.HasPrefix(at, "S.S8a,")) {
+					// Nobody can tell whether there was a worker: it says so.
+					u.empty(10 * time.Second)
+					return
+				}
 				u.truthful(u.clean(kind), kind, s >= "C1" && s[0] == 'C')
 			})
 		}
@@ -285,7 +294,7 @@ var reaper = sync.OnceValues(func() (string, error) {
 
 // reap runs prun-reap over the unit's base. A unit whose supervisor died while
 // it started the worker is left (exit 3) where nothing can name the worker.
-func (u *unitRun) reap(at string) {
+func (u *unitRun) reap(at string) string {
 	u.t.Helper()
 	name, err := reaper()
 	if err != nil {
@@ -294,7 +303,8 @@ func (u *unitRun) reap(at string) {
 	cmd := exec.Command(name, "--include-active", "--root", u.base)
 	cmd.Env = append(os.Environ(), "PRUN_CRASH_AT="+at)
 	out, err := cmd.CombinedOutput()
-	if at == "" && err != nil {
+	if at == "" && err != nil && !strings.Contains(string(out), "no-worker-record") {
 		u.t.Errorf("prun-reap: %v: %s\n%s", err, out, u.describe())
 	}
+	return string(out)
 }
