@@ -149,6 +149,10 @@ func (d doomed) saved(suffix string) string { return filepath.Join(d.dir, d.pref
 // inside the integration worktree.
 func drop(ctx context.Context, env *cli.Env, p *printer, run lane.Run, lanes []lane.Lane) error {
 	main := run.Get(lane.FileMain)
+	if _, err := os.Stat(main); errors.Is(err, os.ErrNotExist) {
+		env.Notef("the repository is gone: %s", main)
+		return nil
+	}
 	repo, err := git.Open(ctx, main, env.Environ)
 	if err != nil && main != "" {
 		return refuse("%v", err)

@@ -91,8 +91,9 @@ func TestNothingSurvives(t *testing.T) {
 
 // cgroupUsable tells whether leaves can be made here.
 func cgroupUsable() bool {
-	out, err := exec.Command("sh", "-c", `d=$(grep '^0::' /proc/self/cgroup | cut -d: -f3); for r in /sys/fs/cgroup /sys/fs/cgroup/unified; do
-		[ -w "$r$d/cgroup.procs" ] && grep -qx $$ "$r$d/cgroup.procs" && exit 0; done; exit 1`).CombinedOutput()
+	out, err := exec.Command("sh", "-c", `while IFS=: read -r n c d; do [ "$n" = 0 ] && break; done </proc/self/cgroup
+		for r in /sys/fs/cgroup /sys/fs/cgroup/unified; do
+		[ -w "$r$d/cgroup.procs" ] && while read -r p; do [ "$p" = $$ ] && exit 0; done <"$r$d/cgroup.procs"; done; exit 1`).CombinedOutput()
 	_ = out
 	return err == nil
 }

@@ -313,7 +313,7 @@ func TestKindsOfRepository(t *testing.T) {
 	w.write("separate/a.txt", "x\n")
 	w.git("separate", "add", ".")
 	w.git("separate", "commit", "-q", "-m", "x")
-	w.git("repo", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", w.path("bare.git"), "module")
+	w.git("repo", "-c", "protocol.file.allow=always", "submodule--helper", "add", "--quiet", w.path("bare.git"), "module")
 	w.git("repo", "commit", "-q", "-m", "module")
 	w.git("", "clone", "-q", "--depth=1", "file://"+w.path("bare.git"), w.path("shallow"))
 	w.git("", "init", "-q", w.path("empty"))

@@ -430,6 +430,9 @@ func (r Repo) Apply(ctx context.Context, s ApplySpec) (Applied, error) {
 	if s.Check || len(a.Conflicts) > 0 && !s.LeaveConflicts {
 		return a, nil
 	}
+	// A file whose time alone has changed would not match its index otherwise.
+	// The status is no answer: it speaks of files that are not ours, too.
+	_, _ = r.git(ctx, s.Dir, worktreeLimit, nil, "update-index", "-q", "--refresh")
 	_, err = r.git(ctx, s.Dir, worktreeLimit, nil, append(merge, "--index", "--", file)...)
 	if err != nil && (len(a.Conflicts) == 0 || !errors.As(err, &failed)) {
 		return fail(err)

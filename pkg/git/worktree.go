@@ -23,7 +23,7 @@ const (
 	worktreeLimit = 15 * time.Minute
 	// Two dozen at once on a starved machine took half a minute. Nobody holds
 	// the lock without working.
-	lockLimit = 3 * time.Minute
+	lockLimit = 5 * time.Minute
 )
 
 // lockName is the file in a repository's common directory whose lock is held
@@ -171,7 +171,7 @@ func (r Repo) ask(ctx context.Context, args ...string) (string, error) {
 	return oneLine(res.Stdout), err
 }
 
-// Lock waits for the repository's worktree lock, three minutes at most; the error
+// Lock waits for the repository's worktree lock, five minutes at most; the error
 // then wraps [ErrBusy]. [Repo.Add] and [Repo.Remove] take it themselves.
 func (r Repo) Lock(ctx context.Context) (*atomicfile.Lock, error) {
 	return r.lock(ctx, lockName, lockLimit)
