@@ -476,6 +476,52 @@ func TestApplyAfterATouch(t *testing.T) {
 	}
 }
 
+// An apply that fails in the middle takes back what it has written.
+func TestApplyOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("condition not met: root, to mount a small file system")
+	}
+	w := newWorld(t)
+	small := w.path("small")
+	w.mkdir("small")
+	if err := syscall.Mount("none", small, "tmpfs", 0, "size=3m"); err != nil {
+		t.Skip("condition not met: may mount: " + err.Error())
+	}
+	defer syscall.Unmount(small, syscall.MNT_DETACH)
+	w.git("", "clone", "-q", "--no-hardlinks", w.repo, filepath.Join(small, "repo"))
+	w.repo = filepath.Join(small, "repo")
+	w.git(w.repo, "remote", "remove", "origin")
+	trees := w.run("r", "p")
+	w.did("r", "p", `sed -i 's/^one$/ONE/' a.txt; mkdir d; head -c 700000 /dev/urandom >d/big; git rm -q b.txt`)
+	free := func() int64 {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(small, &s); err != nil {
+			t.Fatal(err)
+		}
+		return int64(s.Bavail) * s.Bsize
+	}
+	if left := free() - 300_000; left > 0 {
+		w.write(small+"/filler", strings.Repeat("x", int(left)))
+	}
+	before := w.git(w.integration("r"), "ls-files", "--stage")
+	a := w.call("apply", "--run", "r", "--phase", "p")
+	if a.code != 2 {
+		t.Errorf("%+v", a)
+	}
+	os.Remove(small + "/filler")
+	if got := w.git(w.integration("r"), "status", "--porcelain"); got != "" {
+		t.Errorf("left half-way: %q\n%s", got, a.err)
+	}
+	if got := w.git(w.integration("r"), "ls-files", "--stage"); got != before || w.exists(w.integration("r")+"/d") {
+		t.Errorf("index or directories changed:\n%s", got)
+	}
+	os.Remove(trees["p"] + "/nothing")
+	if a := w.ok("apply", "--run", "r", "--phase", "p"); a.value("status") != "applied" {
+		t.Errorf("with room: %+v", a)
+	}
+}
+
 // The repository itself is gone: its run can still be closed.
 func TestCleanupWithoutTheRepository(t *testing.T) {
 	t.Parallel()

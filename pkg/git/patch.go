@@ -435,6 +435,10 @@ func (r Repo) Apply(ctx context.Context, s ApplySpec) (Applied, error) {
 	_, _ = r.git(ctx, s.Dir, worktreeLimit, nil, "update-index", "-q", "--refresh")
 	_, err = r.git(ctx, s.Dir, worktreeLimit, nil, append(merge, "--index", "--", file)...)
 	if err != nil && (len(a.Conflicts) == 0 || !errors.As(err, &failed)) {
+		// The index is written last, so it says what the files were.
+		if rerr := r.restore(context.WithoutCancel(ctx), s.Dir, a.Paths); rerr != nil {
+			err = errors.Join(err, fmt.Errorf("take back: %w", rerr))
+		}
 		return fail(err)
 	}
 	if err != nil {
@@ -444,6 +448,41 @@ func (r Repo) Apply(ctx context.Context, s ApplySpec) (Applied, error) {
 	}
 	a.Changed = true
 	return a, err
+}
+
+// restore gives the files of paths, in which no work of anybody's lies, the
+// content that the index has, and removes those that it does not have.
+func (r Repo) restore(ctx context.Context, dir string, paths []string) error {
+	known, err := r.list(ctx, dir, nil, nil, "ls-files", "--cached", "-z", "--full-name", "--", ":/")
+	if err != nil {
+		return err
+	}
+	have := make(map[string]bool, len(known))
+	for _, k := range known {
+		have[k] = true
+	}
+	var back strings.Builder
+	for _, p := range paths {
+		if have[p] {
+			back.WriteString(p + "\x00")
+			continue
+		}
+		name := filepath.Join(dir, filepath.FromSlash(p))
+		if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+		// Directories that were made for it; one that holds anything stays.
+		for d := filepath.Dir(name); d != dir && strings.HasPrefix(d, dir); d = filepath.Dir(d) {
+			if os.Remove(d) != nil {
+				break
+			}
+		}
+	}
+	if back.Len() == 0 {
+		return err
+	}
+	_, lerr := r.list(ctx, dir, nil, strings.NewReader(back.String()), "checkout-index", "--force", "--quiet", "-z", "--stdin")
+	return errors.Join(err, lerr)
 }
 
 // unmerged lists the paths with conflicts.
