@@ -599,9 +599,13 @@ func (r *reaping) settle(proof proc.Proof, means string) Finding {
 	if r.settled == nil {
 		o, err := r.conclude.conclude(r.ending(proof))
 		if err != nil {
-			r.Detail, r.Err = err.Error(), err
+			r.Detail = err.Error()
 		}
-		if !errors.Is(err, errUnrecorded) {
+		if errors.Is(err, errUnrecorded) {
+			r.Err = err
+		} else {
+			// That a result path could not take the output is the outcome's
+			// news; the unit is settled.
 			r.Outcome = &o
 		}
 	}

@@ -64,7 +64,11 @@ func settle(rec Record, u state.Unit, party, why string, release func(), end pro
 		e.started = worker.Started
 	}
 	// How the worker ended must be asked before the first kill of ours.
-	e.exit = lastExit(u, worker)
+	var doubt string
+	e.exit, doubt = lastExit(u, worker)
+	if doubt != "" {
+		e.notes = append(e.notes, doubt)
+	}
 	if e.exit != nil {
 		e.cause, e.reason = state.Exited, ""
 		if err := u.WriteWorkerExit(e.exit.Code, e.exit.Signal); err != nil {
@@ -78,18 +82,25 @@ func settle(rec Record, u state.Unit, party, why string, release func(), end pro
 }
 
 // lastExit is how the worker ended by itself, if anybody saw it: the record,
-// or the zombie that this process has inherited.
-func lastExit(u state.Unit, worker *state.WorkerRecord) *proc.Exit {
+// or the zombie that this process has inherited. A zombie does not say who sent a
+// signal by which we end workers ourselves, or which follows from the death of
+// whoever read a worker's output: a supervisor or keeper that was killed while it
+// ended the tree may have. That is no end of the worker's own, and said in doubt.
+func lastExit(u state.Unit, worker *state.WorkerRecord) (exit *proc.Exit, doubt string) {
 	if x, err := u.ReadWorkerExit(); err == nil && x != nil {
-		return &proc.Exit{Code: x.Code, Signal: x.Signal}
+		return &proc.Exit{Code: x.Code, Signal: x.Signal}, ""
 	}
 	if worker == nil {
-		return nil
+		return nil, ""
 	}
-	if x, dead := proc.ZombieChild(worker.Worker.PID); dead {
-		return &x
+	x, dead := proc.ZombieChild(worker.Worker.PID)
+	switch {
+	case !dead:
+		return nil, ""
+	case perhapsOurs(x.Signal):
+		return nil, "the worker died of " + signalName(x.Signal) + ", whoever sent it"
 	}
-	return nil
+	return &x, ""
 }
 
 func partyName(party string) string {

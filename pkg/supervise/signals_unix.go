@@ -22,6 +22,16 @@ func isStop(n syscall.Signal) bool {
 	return n == syscall.SIGTERM || n == syscall.SIGINT || n == syscall.SIGHUP || n == syscall.SIGQUIT
 }
 
+// perhapsOurs reports a signal by which a worker may have been ended by us, or
+// because one of us was killed.
+func perhapsOurs(n int) bool {
+	switch syscall.Signal(n) {
+	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGPIPE:
+		return true
+	}
+	return false
+}
+
 func signalName(n int) string {
 	switch syscall.Signal(n) {
 	case syscall.SIGTERM:
