@@ -54,7 +54,7 @@ func (o *addLaneOptions) Run(ctx context.Context, env *cli.Env) error {
 		return refuse("run is not active: %s is %s", run.ID, status)
 	}
 	integration := run.Get(lane.FileIntegration)
-	repo, err := worktree(ctx, env, integration)
+	repo, tip, err := git.OpenTopAt(ctx, integration, run.Get(lane.FileIntBranch), env.Environ)
 	if err != nil {
 		return refuse("integration worktree: %v", err)
 	}
@@ -78,7 +78,7 @@ func (o *addLaneOptions) Run(ctx context.Context, env *cli.Env) error {
 	}
 	spec := git.AddSpec{
 		Path:   filepath.Join(integration, worktreesDir, run.ID+"-"+o.Phase),
-		Branch: "wt-" + run.ID + "-" + o.Phase, Base: run.Get(lane.FileIntBranch),
+		Branch: "wt-" + run.ID + "-" + o.Phase, Base: tip,
 	}
 	made, warmed, err := o.make(ctx, env, repo, run, draft, left, spec)
 	if err != nil {
@@ -116,7 +116,7 @@ func (o *addLaneOptions) make(ctx context.Context, env *cli.Env, repo git.Repo, 
 			return false, nil, refuse("%v", err)
 		}
 	}
-	baseName := spec.Base
+	baseName := run.Get(lane.FileIntBranch)
 	if o.Base != "" {
 		baseName = o.Base
 		if spec.Base, err = o.base(ctx, env, repo, run); err != nil {
@@ -130,7 +130,7 @@ func (o *addLaneOptions) make(ctx context.Context, env *cli.Env, repo git.Repo, 
 	spec.Base = commit
 	err = errors.Join(
 		draft.Put(lane.FilePhase, o.Phase), draft.Put(lane.FileBaseRef, baseName), draft.Put(lane.FileBranch, spec.Branch),
-		draft.Set(lane.FileWorktree, spec.Path), draft.Set(lane.FileBase, commit))
+		draft.Put(lane.FileWorktree, spec.Path), draft.Put(lane.FileBase, commit))
 	if err != nil {
 		return false, nil, refuse("%v", err)
 	}

@@ -89,27 +89,49 @@ func Open(ctx context.Context, dir string, env []string) (Repo, error) {
 // in one question. The error wraps [ErrNotRepository] when it is not, also when
 // it lies inside another work tree.
 func OpenTop(ctx context.Context, top string, env []string) (Repo, error) {
-	r := Repo{Dir: top, Top: top, Env: env}
+	r, _, err := openTop(ctx, top, env)
+	return r, err
+}
+
+// OpenTopAt is OpenTop and the id of the commit at the tip of a branch; "" when
+// there is no such branch.
+func OpenTopAt(ctx context.Context, top, branch string, env []string) (r Repo, commit string, err error) {
+	r, lines, err := openTop(ctx, top, env, "refs/heads/"+branch+"^{commit}")
+	var failed *CommandError
+	if errors.As(err, &failed) {
+		// Perhaps only for want of the branch.
+		r, err = OpenTop(ctx, top, env)
+		return r, "", err
+	}
+	if err == nil && len(lines) == 3 && isID(lines[2]) {
+		commit = lines[2]
+	}
+	return r, commit, err
+}
+
+// openTop asks for more in the same question; lines are the answers.
+func openTop(ctx context.Context, top string, env []string, more ...string) (r Repo, lines []string, err error) {
+	r = Repo{Dir: top, Top: top, Env: env}
 	call, err := newCaller(env, askLimit)
 	if err != nil {
-		return r, err
+		return r, nil, err
 	}
-	res, err := call.user(ctx, top, "rev-parse", "--show-toplevel", "--git-common-dir")
+	res, err := call.user(ctx, top, append([]string{"rev-parse", "--show-toplevel", "--git-common-dir"}, more...)...)
 	if err != nil {
-		return r, explain(top, err)
+		return r, nil, explain(top, err)
 	}
-	// A name with a newline makes more than two lines of it.
-	lines := strings.Split(oneLine(res.Stdout), "\n")
-	if len(lines) != 2 {
+	// A name with a newline makes more lines of it.
+	lines = strings.Split(oneLine(res.Stdout), "\n")
+	if len(lines) != 2+len(more) {
 		if r, err = Open(ctx, top, env); err != nil {
-			return r, err
+			return r, nil, err
 		}
 		lines = []string{r.Top, r.Common}
 	}
 	a, aerr := os.Stat(top)
 	b, berr := os.Stat(lines[0])
 	if aerr != nil || berr != nil || !os.SameFile(a, b) {
-		return r, fmt.Errorf("open repository %s: %w: it is not the top of a work tree", top, ErrNotRepository)
+		return r, nil, fmt.Errorf("open repository %s: %w: it is not the top of a work tree", top, ErrNotRepository)
 	}
 	r.Common = lines[1]
 	if !filepath.IsAbs(r.Common) {
@@ -118,7 +140,7 @@ func OpenTop(ctx context.Context, top string, env []string) (Repo, error) {
 	if real, err := filepath.EvalSymlinks(r.Common); err == nil {
 		r.Common = real
 	}
-	return r, nil
+	return r, lines, nil
 }
 
 // steady are settings that keep a user's configuration from changing what a

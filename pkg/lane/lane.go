@@ -176,7 +176,8 @@ func (d *Draft) Clear() error {
 func (d *Draft) Publish() (Lane, error) {
 	defer d.lock.Unlock()
 	l := d.Lane
-	if err := d.Set(FileStatus, Created); err != nil {
+	// Nothing here is synced: neither is the worktree that git has made.
+	if err := d.note(FileStatus, Created); err != nil {
 		return l, err
 	}
 	err := atomicfile.RenameNoReplace(d.Dir, d.final)
@@ -187,7 +188,6 @@ func (d *Draft) Publish() (Lane, error) {
 		return l, fmt.Errorf("make lane: %w", err)
 	}
 	l.Dir = d.final
-	_ = atomicfile.SyncDir(filepath.Dir(d.final))
 	return l, nil
 }
 
