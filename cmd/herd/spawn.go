@@ -162,7 +162,7 @@ func (o *spawn) Run(ctx context.Context, env *cli.Env) error {
 		access: access, fast: o.Fast, commit: made != nil && !o.NoCommit, stall: stall, deadline: deadline, prompt: prompt,
 	})
 	if err != nil {
-		if derr := task.Discard(); derr != nil {
+		if derr := task.Discard(lock); derr != nil {
 			env.Warnf("%v", derr)
 		}
 		return undo(err)

@@ -132,7 +132,9 @@ func TestWorktreeRefusals(t *testing.T) {
 	if meta := b.decode(b.read("r", session.FileMeta)); meta["worktree"] != false || meta["branch"] != nil {
 		t.Errorf("%v", meta)
 	}
-	spawn := func() []string { return []string{"spawn", "workspace", "x", "--worktree", "--dirty-policy", "ignore", "--name", "t"} }
+	spawn := func() []string {
+		return []string{"spawn", "workspace", "x", "--worktree", "--dirty-policy", "ignore", "--name", "t"}
+	}
 	b.file(".gitignore", "# .worktrees/\n")
 	b.fails(4, "herd: failed to create worktree: "+realPath(b.dir)+"/.gitignore must contain .worktrees/ before creating delegate worktrees\n", spawn()...)
 	b.file(".gitignore", "  /.worktrees  \n")

@@ -90,19 +90,6 @@ func (r Root) Create(name string, meta Object) (Task, *atomicfile.Lock, error) {
 	return t, lock, nil
 }
 
-// Discard removes a task whose first turn never came to be. The lock is held.
-func (t Task) Discard() error {
-	nonce, err := state.NewNonce()
-	if err != nil {
-		return err
-	}
-	gone := filepath.Join(t.Root.Sessions(), hiddenGone+strconv.Itoa(os.Getpid())+"-"+nonce)
-	if err := atomicfile.Rename(t.Dir, gone); err != nil {
-		return fmt.Errorf("remove task: %w", err)
-	}
-	return os.RemoveAll(gone)
-}
-
 // Begin opens a further turn in the record; the task's lock is held and no turn runs. What the last one left stays in
 // its own directory. After a kill at any step the task is settled as it was, or is one whose new turn never started.
 func (t Task) Begin(prompt string, change func(*Object)) (Turn, error) {

@@ -30,5 +30,6 @@
 //	turns/N           | supervisor                | rename when whole | the turn never started
 //
 // Beside the files of its unit (see pkg/state) a turn's directory has prompt.md and report.md of that turn, turn.json
-// (how it ended, for the record), events-from (where its events begin) and stop-request (what a verb asked for).
+// (how it ended, for the record), events-from (where its events begin), stop-request (what a verb asked for) and
+// leftovers-ended (nothing that it left alive is left).
 package session

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 
@@ -11,29 +12,44 @@ import (
 	"github.com/prun-suite/prun/pkg/supervise"
 )
 
-// EndLeftovers ends what the task's turns below a number left alive, as far as it can be told to be theirs.
+// EndLeftovers ends what the task's turns below a number left alive, as far as it can be told to be theirs. A turn of
+// which nothing is left is marked: the search through all processes takes a while and is not repeated.
 func (t Task) EndLeftovers(below int) error {
 	var all error
 	for _, n := range t.turns() {
-		if n >= below {
-			continue
-		}
 		turn := t.Turn(n)
-		o, err := turn.Unit().ReadOutcome()
-		if err != nil || o == nil || o.ProvenEmpty || o.Leftovers == 0 {
+		if n >= below || !turn.unswept() {
 			continue
 		}
 		f := supervise.Reap(Record{}, turn.Unit(), supervise.ReapOptions{IncludeActive: true})
+		var err error
 		switch f.Left {
 		case "", supervise.LeftSupervisorAlive, supervise.LeftForeignHost:
-			if err := endMarked(turn.Dir); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-				all = errors.Join(all, err)
+			// A cgroup that is gone proves it; else what carries the turn's mark is looked for.
+			if f.Reaped == "" {
+				err = endMarked(turn.Dir)
 			}
 		default:
-			all = errors.Join(all, fmt.Errorf("end leftovers of turn %d: %s: %s", n, f.Left, f.Detail))
+			err = fmt.Errorf("end leftovers of turn %d: %s: %s", n, f.Left, f.Detail)
+		}
+		if err == nil {
+			err = mark(turn.Path(FileSwept))
+		}
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			all = errors.Join(all, err)
 		}
 	}
 	return all
+}
+
+// unswept reports that a turn may have left something alive.
+func (t Turn) unswept() bool {
+	o, err := t.Unit().ReadOutcome()
+	if err != nil || o == nil || o.ProvenEmpty || o.Leftovers == 0 {
+		return false
+	}
+	_, err = os.Lstat(t.Path(FileSwept))
+	return err != nil
 }
 
 // endMarked ends every process that carries a turn's mark, until a round finds none.
@@ -64,7 +80,7 @@ func endMarked(dir string) error {
 func (t Task) kept(below int) int {
 	n := 0
 	for _, i := range t.turns() {
-		if i >= below {
+		if i >= below || !t.Turn(i).unswept() {
 			continue
 		}
 		if found, err := proc.Orphans(t.Turn(i).Dir); err == nil {

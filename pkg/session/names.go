@@ -33,6 +33,7 @@ const (
 	FileTurn    = "turn.json"
 	FileRequest = "stop-request"
 	FileFrom    = "events-from"
+	FileSwept   = "leftovers-ended"
 )
 
 const (

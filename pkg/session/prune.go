@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -66,17 +67,26 @@ func (t Task) Prune(o PruneOptions, now time.Time) (kept string, err error) {
 	if err := t.EndLeftovers(1 << 30); err != nil {
 		return "leftovers: " + err.Error(), nil
 	}
+	return "", t.Discard(lock)
+}
+
+// Discard removes the task's directory. The lock is the task's.
+func (t Task) Discard(lock *atomicfile.Lock) error {
 	nonce, err := state.NewNonce()
 	if err != nil {
-		return "", err
+		return err
+	}
+	if runtime.GOOS == "windows" {
+		// A directory that holds an open file is not renamed there.
+		_ = lock.Unlock()
 	}
 	// First out of sight in one step: a half-removed task must not be read.
 	gone := filepath.Join(t.Root.Sessions(), hiddenGone+strconv.Itoa(os.Getpid())+"-"+nonce)
 	if err := atomicfile.Rename(t.Dir, gone); err != nil {
-		return "", fmt.Errorf("remove task: %w", err)
+		return fmt.Errorf("remove task: %w", err)
 	}
 	if err := os.RemoveAll(gone); err != nil {
-		return "", fmt.Errorf("remove task: %w", err)
+		return fmt.Errorf("remove task: %w", err)
 	}
-	return "", nil
+	return nil
 }
