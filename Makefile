@@ -24,8 +24,9 @@ build:
 	$(BUILD) -o bin/ $(TOOLS:%=./cmd/%)
 test:
 	@mkdir -p build && rm -f build/unmet
+	@command -v setsid >/dev/null || $(BUILD) -o build/tools/ ./testdata/setsid
 	@echo "test: $(if $(CCOMP),with the race detector ($(CCOMP)),no C compiler found: without the race detector)"
-	$(RACE) PRUN_TEST_UNMET="$(CURDIR)/build/unmet" $(GO) test $(if $(CCOMP),-race) -tags $(TAGS) -count=1 $(TESTFLAGS) $(ALL); \
+	$(RACE) PATH="$$PATH:$(CURDIR)/build/tools" PRUN_TEST_UNMET="$(CURDIR)/build/unmet" $(GO) test $(if $(CCOMP),-race) -tags $(TAGS) -count=1 $(TESTFLAGS) $(ALL); \
 	  s=$$?; if [ -s build/unmet ]; then cat build/unmet; fi; exit $$s
 vet:
 	for os in linux windows darwin; do export GOOS=$$os CGO_ENABLED=0; $(GO) vet -tags $(TAGS) $(ALL) || exit 1; done

@@ -45,6 +45,8 @@ import (
 //	                                of it is as it was
 //	[!] json FILE KEY VALUE         the value at the dotted way KEY is VALUE (strings as they are, others as JSON; "absent")
 //	[!] lines FILE N                FILE has N lines
+//	[!] below TEXT DIR              a file somewhere below DIR holds TEXT
+//	edit FILE PATTERN TEXT [OTHER]  put TEXT, and what OTHER holds, in the place of PATTERN's first match, within the same file
 //	statedir VAR FILE               set VAR to the path of the one STATE-DIR line of FILE ("stdout" too; waits 30 s for it)
 //
 // Variables: BIN (the binaries, first on PATH), SYSPATH (PATH without them), SHIMS, ROOT (of the tree), HOME and
@@ -176,6 +178,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": cmdExit, "start": cmdStart, "finish": cmdFinish, "until": cmdUntil, "alive": asked("alive"), "dead": asked("dead"), "json": asked("json"),
 			"lines": asked("lines"), "kill9": cmdKill9, "sig": cmdSig, "tree": cmdTree, "statedir": cmdStateDir,
+			"below": cmdBelow, "edit": cmdEdit,
 		},
 	})
 }
@@ -623,6 +626,49 @@ func cmdTree(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+func cmdBelow(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: [!] below TEXT DIR")
+	}
+	var holders []string
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[1]), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		if strings.Contains(string(data), args[0]) {
+			holders = append(holders, name)
+		}
+		return err
+	}))
+	if neg == (len(holders) > 0) {
+		ts.Fatalf("%q is in %d files below %s: %q", args[0], len(holders), args[1], holders)
+	}
+}
+
+// cmdEdit does what sed does elsewhere; not every system that has sh has sed.
+func cmdEdit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || len(args) > 4 {
+		ts.Fatalf("usage: edit FILE PATTERN TEXT [OTHER]")
+	}
+	text := args[2]
+	if len(args) == 4 {
+		text += strings.TrimSpace(ts.ReadFile(args[3]))
+	}
+	pattern, err := regexp.Compile(args[1])
+	ts.Check(err)
+	data := ts.ReadFile(args[0])
+	at := pattern.FindStringIndex(data)
+	if at == nil {
+		ts.Fatalf("edit: %s does not hold %s", args[0], args[1])
+	}
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_WRONLY|os.O_TRUNC, 0)
+	ts.Check(err)
+	_, err = f.WriteString(data[:at[0]] + text + data[at[1]:])
+	ts.Check(err)
+	ts.Check(f.Close())
+}
+
 // cmdStateDir takes the path of a dispatcher's one line.
 func cmdStateDir(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
@@ -673,7 +719,7 @@ func condition(name string) (bool, error) {
 	switch name {
 	case "root":
 		holds = os.Geteuid() == 0
-	case "python3", "mandoc", "git", "bash", "pwsh", "strace":
+	case "python3", "mandoc", "git", "bash", "pwsh", "strace", "unshare":
 		_, err := exec.LookPath(name)
 		holds = err == nil
 	case "cgroup":

@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/cli"
@@ -33,7 +36,7 @@ When the first argument is --, every word after it is a file, whatever it looks 
 	Synopsis: []string{"[options] FILE...", "[options] --unit STATE-DIR...", "[options] --ledger FILE"},
 	Exits: cli.Exits{
 		0:                "All have landed.",
-		exitTimeout:      "The time is up, or usage.",
+		exitTimeout:      "The time is up, or wrong usage.",
 		exitUnreconciled: "All have landed or ended, and some are unreconciled.",
 	},
 	SeeAlso: []string{"prun-dispatch(1)", "prun-monitor(1)", "prun-state(5)"},
@@ -75,7 +78,10 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 	}
 	for _, dir := range o.Units {
 		if dir == "" {
-			return cli.Usage("option --unit: no directory")
+			return cli.WithHint(cli.Usage("option --unit: an empty word is no state directory"), "has prun-dispatch printed its STATE-DIR line yet?")
+		}
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			env.Warnf("%s does not exist; it is waited for all the same", dir)
 		}
 		g.addUnit(dir)
 	}

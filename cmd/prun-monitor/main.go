@@ -5,6 +5,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/prun-suite/prun/pkg/cli"
@@ -37,7 +40,7 @@ Nothing is remembered between runs: an idle clock starts with the monitor, and a
 When the first argument is --, every word after it is a directory, whatever it looks like; so the old names of this program pass theirs.`,
 	Exits: cli.Exits{
 		0:             "All units are done; under --any, one is.",
-		exitTimeout:   "The time is up, or usage.",
+		exitTimeout:   "The time is up, or wrong usage.",
 		exitAttention: "A unit has failed or is silent.",
 	},
 	Files: []cli.File{
@@ -69,15 +72,29 @@ func main() { cli.Main(tool, new(options)) }
 // Run watches until there is an event.
 func (o *options) Run(ctx context.Context, env *cli.Env) error {
 	out := printer{env: env, json: o.JSON}
+	old := len(env.Args) > 0 && env.Args[0] == "--"
 	if len(o.Positional.Dirs) == 0 {
 		if err := out.event(usageError, nil); err != nil {
 			return err
 		}
 		name := "prun-monitor"
-		if len(env.Args) > 0 && env.Args[0] == "--" {
+		if old {
 			name = "monitor.sh"
 		}
 		return cli.Quoted(exitTimeout, "monitor: need at least one <state-dir>\nUsage: "+name+" <state-dir> [<state-dir> ...]")
+	}
+	// The old names take any word for a directory that is still to come. An empty
+	// one comes of a STATE-DIR line that was read before it was there.
+	for i, dir := range o.Positional.Dirs {
+		if old {
+			break
+		}
+		if dir == "" {
+			return cli.WithHint(cli.Usage("argument %d is empty, not a state directory", i+1), "has prun-dispatch printed its STATE-DIR line yet?")
+		}
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			env.Warnf("%s does not exist; it is waited for all the same", dir)
+		}
 	}
 	m := newMonitor(o.Positional.Dirs, limits{
 		stall: o.StallAfter.Duration(), timeout: o.Timeout.Duration(),
