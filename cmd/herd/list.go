@@ -84,19 +84,42 @@ func age(s session.Snapshot, now time.Time) string {
 	return strconv.FormatInt(int64(d/time.Second), 10) + "s"
 }
 
-// table is the list for a person.
+// table is the list for a person, fitted to the terminal: the last column gets what the others leave.
 func (o *list) table(env *cli.Env, rows []session.Snapshot, now time.Time) error {
+	width := columns(env)
+	cells := make([][]string, len(rows))
+	used := 0
+	for i, s := range rows {
+		id := dash(s.Meta.Text("session_id"))
+		if width < wide {
+			id = cut(id, 9)
+		}
+		cells[i] = []string{cut(s.Task.Name, 40), s.State, pidWord0(s.Turn()), short(now.Sub(s.Since())), dash(s.Meta.Text("backend")), id}
+		used = max(used, len(strings.Join(cells[i], "  "))+4)
+	}
 	t := line.NewTable("TASK", "STATE", ">TURN", ">AGE", "BACKEND", "SESSION", "LAST")
-	for _, s := range rows {
+	for i, s := range rows {
 		last := s.LastWords()
 		if why := s.Why(); why != "" {
 			last = why
 		}
-		t.Row(s.Task.Name, s.State, pidWord0(s.Turn()), short(now.Sub(s.Since())), dash(s.Meta.Text("backend")), dash(s.Meta.Text("session_id")),
-			line.Escape(cut(last, 60)))
+		t.Row(append(cells[i], cut(last, max(20, width-used-12)))...)
 	}
 	_, err := t.WriteTo(env.Stdout)
 	return err
+}
+
+// wide is a terminal that has room for whole session ids.
+const wide = 130
+
+// columns is the width of the terminal that stdout is.
+func columns(env *cli.Env) int {
+	if f := env.File(env.Stdout); f != nil {
+		if n := terminalWidth(f); n > 0 {
+			return n
+		}
+	}
+	return max(40, number(env, "COLUMNS", 100))
 }
 
 func pidWord0(n int) string {

@@ -26,8 +26,10 @@ func main() {
 // options are those of the tool itself; every verb has its own.
 type options struct{}
 
-// Run is never reached: without a verb the usage is printed.
-func (*options) Run(context.Context, *cli.Env) error { return cli.Usage("no verb") }
+// Run is reached without a verb.
+func (*options) Run(context.Context, *cli.Env) error {
+	return cli.WithHint(cli.Usage("no verb"), "herd --help lists the verbs")
+}
 
 // Exit statuses of the original.
 const (
@@ -112,8 +114,8 @@ var environment = []cli.EnvVar{
 	{Name: "RUNNER_LOG_TTL_DAYS", Default: "7", Text: "days after which the events of a finished task are removed"},
 	{Name: "DELEGATE_MODELS_FILE", Text: "file of profiles"},
 	{Name: "DELEGATE_CODEX_BIN", Text: "program of codex; DELEGATE_PI_BIN, DELEGATE_CLAUDE_BIN and DELEGATE_MUSE_BIN likewise"},
-	{Name: "PRUN_CONTAINMENT", Default: "auto", Text: "auto, cgroup or subreaper"},
-	{Name: "PRUN_WITHHOLD_ENV", Text: "variables a worker does not get: secrets, or names"},
+	{Name: "PRUN_CONTAINMENT", Default: "auto", Text: "how a worker's processes are held together: auto, cgroup or subreaper"},
+	{Name: "PRUN_WITHHOLD_ENV", Text: "variables a worker does not get: names, or the word secrets"},
 }
 
 func commands() []cli.Command {

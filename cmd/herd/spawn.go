@@ -17,11 +17,11 @@ import (
 
 type spawn struct {
 	promptOptions
-	Backend     string `long:"backend" value-name:"NAME" default:"codex" description:"codex, pi, claude or muse"`
+	Backend     string `long:"backend" value-name:"NAME" default:"codex" description:"the agent: codex, pi, claude or muse"`
 	Profile     string `long:"profile" value-name:"NAME" default:"terra" choice:"terra" choice:"luna" choice:"sol" choice:"spark" description:"model and effort by name, from models.env"`
 	Model       string `long:"model" value-name:"NAME" description:"model to run"`
 	Effort      string `long:"effort" value-name:"LEVEL" description:"reasoning effort"`
-	Access      string `long:"access" value-name:"LEVEL" description:"read-only, workspace-write or danger-full-access, instead of the mode's"`
+	Access      string `long:"access" value-name:"LEVEL" description:"what the worker may do, instead of MODE: read-only, workspace-write or danger-full-access"`
 	Sandbox     string `long:"sandbox" value-name:"LEVEL" description:"the same"`
 	ProjectRoot string `long:"project-root" value-name:"DIR" description:"where the worker works (default: the repository, or project, around the current directory)"`
 	Worktree    bool   `long:"worktree" description:"work in a new Git worktree on a branch of its own"`
@@ -34,7 +34,7 @@ type spawn struct {
 	Deadline    *int   `long:"deadline" value-name:"SECONDS" description:"end a turn after so long (default: DELEGATE_MAX_WALLCLOCK_S)"`
 	JSON        bool   `long:"json" description:"print JSON"`
 	Args        struct {
-		Mode   string `positional-arg-name:"MODE" choice:"workspace" choice:"write" choice:"readonly" choice:"read" choice:"full" description:"workspace (write), readonly (read) or full" required:"true"`
+		Mode   string `positional-arg-name:"MODE" choice:"workspace" choice:"write" choice:"readonly" choice:"read" choice:"full" description:"what the worker may do: workspace or write, readonly or read, full" required:"true"`
 		Prompt string `positional-arg-name:"PROMPT" description:"what to do; without one it is read from standard input"`
 	} `positional-args:"true"`
 }
