@@ -113,7 +113,7 @@ func (u *unitRun) wait() int {
 	u.t.Helper()
 	select {
 	case <-u.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		u.t.Fatalf("prun-dispatch did not end\n%s", u.describe())
 	}
 	ws := u.cmd.ProcessState.Sys().(syscall.WaitStatus)

@@ -61,7 +61,7 @@ func everyKind(t *testing.T, name string, env []string, story func(t *testing.T,
 func (u *unitRun) clean(kind int) *state.Outcome {
 	t := u.t
 	t.Helper()
-	u.empty(10 * time.Second)
+	u.empty(time.Minute)
 	names, _ := filepath.Glob(filepath.Join(u.base, ".*"))
 	if len(names) > 0 {
 		t.Errorf("left in the base: %v\n%s", names, u.describe())
@@ -151,7 +151,7 @@ func TestPointsOfSupervisorAndKeeper(t *testing.T) {
 				u.wait()
 				if s == "S6" {
 					// The front door was not told the name.
-					u.empty(10 * time.Second)
+					u.empty(time.Minute)
 					u.reap("")
 				}
 				u.truthful(u.clean(kind), kind, s >= "C1" && s[0] == 'C')
@@ -174,7 +174,7 @@ func TestPointsOfEverybody(t *testing.T) {
 				u.reap("R." + r)
 				if s := u.reap(""); strings.Contains(s, "no-worker-record") && (strings.HasPrefix(at, "S.S8,") || strings.HasPrefix(at, "S.S8a,")) {
 					// Nobody can tell whether there was a worker: it says so.
-					u.empty(10 * time.Second)
+					u.empty(time.Minute)
 					return
 				}
 				u.truthful(u.clean(kind), kind, s >= "C1" && s[0] == 'C')
@@ -188,7 +188,7 @@ func TestPointsOfFrontAndKeeper(t *testing.T) {
 	for _, at := range []string{"F.F1", "F.F2", "F.F6", "K.K1", "K.K2", "F.F6,S.S7a", "F.F6,S.C4", "K.K2,S.S9", "K.K2,S.C5"} {
 		everyKind(t, at, []string{"PRUN_CRASH_AT=" + at}, func(t *testing.T, u *unitRun, kind int) {
 			u.wait()
-			u.empty(10 * time.Second)
+			u.empty(time.Minute)
 			u.reap("")
 			o := u.clean(kind)
 			u.truthful(o, kind, false)
@@ -226,7 +226,7 @@ func (u *unitRun) failed(code int, who, step string, kind int) {
 	unrecorded := step == "C7" && who == ""
 	if unrecorded {
 		// Nobody could write the outcome: the next one can.
-		u.empty(10 * time.Second)
+		u.empty(time.Minute)
 		if code == 0 {
 			t.Error("exit 0 without an outcome")
 		}
