@@ -45,7 +45,7 @@ func tool() cli.Tool {
 			{Name: "AGENT_FANOUT_STATE_HOME", Default: "$XDG_STATE_HOME/agent-fanout", Text: "where runs and lanes are recorded"},
 			{Name: "CODEX_BIN", Default: "codex", Text: "the codex program"},
 			{Name: "OMP_BIN", Default: "omp", Text: "the omp program"},
-			{Name: "PRUN_CONTAINMENT", Default: "auto", Text: "cgroup or subreaper: the means by which a worker's processes are held together"},
+			{Name: "PRUN_CONTAINMENT", Default: "auto", Text: "how a worker's processes are held together: auto, cgroup or subreaper"},
 			{Name: "PRUN_WITHHOLD_ENV", Text: "variables that no worker is given: names, or the word secrets"},
 		},
 		Sections: []cli.Section{{Title: "LANE STATES", Text: statesText}, {Title: "LIMITS", Text: limitsText}, {Title: "PATCHES", Text: patchesText}},

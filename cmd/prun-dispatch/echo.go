@@ -16,8 +16,9 @@ const (
 )
 
 // echo copies the last lines of a capture, found from its end: a tail may be
-// larger than memory, and one line of it too.
-func echo(w io.Writer, name string) {
+// larger than memory, and one line of it too. Nothing is copied when the capture
+// holds only what is told anyway.
+func echo(w io.Writer, name, told string) {
 	f, err := atomicfile.OpenRegular(name)
 	if err != nil {
 		return
@@ -33,6 +34,9 @@ func echo(w io.Writer, name string) {
 	}
 	text, err := io.ReadAll(io.NewSectionReader(f, from, fi.Size()-from))
 	if err != nil {
+		return
+	}
+	if told != "" && !cut && strings.TrimSpace(string(text)) == told {
 		return
 	}
 	shown := line.EscapeText(string(text))

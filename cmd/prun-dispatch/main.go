@@ -23,14 +23,14 @@ import (
 // options are the native command line and, less what they do not have, that of
 // the Agy front.
 type options struct {
-	PromptFile string `long:"prompt-file" value-name:"FILE" description:"the unit's request; - reads standard input"`
-	ResultFile string `long:"result-file" value-name:"FILE" description:"where the result lands"`
-	UnitID     string `long:"unit-id" value-name:"ID" description:"name of the unit: letters, digits, dashes, underscores"`
+	PromptFile string `long:"prompt-file" value-name:"FILE" description:"the unit's request; - reads standard input. Required"`
+	ResultFile string `long:"result-file" value-name:"FILE" description:"where the result lands. Required"`
+	UnitID     string `long:"unit-id" value-name:"ID" description:"name of the unit: letters, digits, dashes, underscores. Required"`
 
 	Backend     string   `long:"backend" value-name:"NAME" env:"PRUN_BACKEND" default:"agy" description:"which program works"`
 	Model       string   `long:"model" value-name:"NAME" description:"model to run, verbatim"`
 	Effort      string   `long:"effort" value-name:"LEVEL" description:"reasoning effort"`
-	Mode        string   `long:"mode" value-name:"MODE" description:"agy: plan or accept-edits; needed where the directory is the caller's"`
+	Mode        string   `long:"mode" value-name:"MODE" description:"for agy: plan or accept-edits. Needed with PRUN_SCRATCH_CWD and with --add-dir"`
 	Access      string   `long:"access" value-name:"LEVEL" choice:"read-only" choice:"workspace-write" choice:"danger-full-access" description:"what the worker may do"`
 	AddDirs     []string `long:"add-dir" value-name:"DIR" description:"a further directory for the worker; repeatable"`
 	Continue    string   `long:"continue-from" value-name:"STATE-DIR" description:"go on with the session recorded there"`
@@ -59,6 +59,10 @@ func tool(o *options) cli.Tool {
 	return cli.Tool{
 		Name:    "prun-dispatch",
 		Summary: "run one unit of a fan-out under supervision",
+		Synopsis: []string{
+			"--prompt-file FILE --result-file FILE --unit-id ID [options]",
+			"--backend command --prompt-file FILE --result-file FILE --unit-id ID [options] -- COMMAND",
+		},
 		Description: `Starts one worker, prints STATE-DIR and the state directory's path on standard output, and waits. ` +
 			`The worker is contained before its first instruction. When it ends, hangs or is stopped, everything below it is ended ` +
 			`and its result is published where --result-file says: what the worker wrote there itself, its final message, ` +
@@ -204,11 +208,12 @@ func dispatch(ctx context.Context, env *cli.Env, d dialect, o *options) error {
 // the worker said, why it failed, and, on request, the whole outcome.
 func tell(env *cli.Env, d dialect, o *options, report supervise.Report, r request) {
 	u := state.Unit{Dir: report.Dir}
-	echo(env.Stderr, u.Path(state.FileTail))
-	if !r.mergedStderr {
-		echo(env.Stderr, u.Path(state.FileStderr))
-	}
 	out := report.Outcome
+	echo(env.Stderr, u.Path(state.FileTail), "")
+	if !r.mergedStderr {
+		// What kept the worker from starting is all that stands there, and the reason.
+		echo(env.Stderr, u.Path(state.FileStderr), out.Reason)
+	}
 	if out.Reason != "" {
 		env.Notef("%s", out.Reason)
 	}

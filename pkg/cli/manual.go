@@ -251,7 +251,7 @@ func (p *page) environment(m *model) {
 	slices.SortStableFunc(entries, func(a, b EnvVar) int { return strings.Compare(a.Name, b.Name) })
 	add(EnvVar{Name: "NO_COLOR", Text: "Not empty: no colour, unless --color=always is given."})
 	p.section("ENVIRONMENT")
-	p.text("A variable that is empty or holds blanks only counts as unset. A number that is none is answered with a warning and the default.")
+	p.text("A variable that is empty or holds blanks only counts as unset. A value that should be a number and is not gives a warning, and the default counts.")
 	p.macro("Bl", "-tag", "-width", "Ds")
 	for _, e := range entries {
 		p.item("Ev", e.Name)

@@ -62,7 +62,7 @@ trap 'exit 143' TERM
 # await FILE: until it holds a whole line, at most ten seconds.
 await() {
 	tries=0
-	while [ "$(wc -l <"$1" 2>/dev/null || echo 0)" -eq 0 ]; do
+	while ! [ -s "$1" ] || [ "$(wc -l <"$1")" -eq 0 ]; do
 		tries=$((tries + 1))
 		[ "$tries" -le 100 ] || return 1
 		sleep 0.1
