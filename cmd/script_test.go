@@ -543,8 +543,25 @@ func value(name, way string) (string, error) {
 	return string(out), err
 }
 
+// cmdKill9 kills, and waits until the kernel has done it: what follows is told of
+// a process that is dead, not of one that is dying.
 func cmdKill9(ts *testscript.TestScript, neg bool, args []string) {
 	cmdSig(ts, neg, append([]string{"KILL"}, args...))
+	deadline := time.Now().Add(patience)
+	for {
+		ids, err := identities(ts, args)
+		if err != nil {
+			// The file went with its process.
+			return
+		}
+		if !slices.ContainsFunc(ids, func(n target) bool { alive, err := n.alive(); return err != nil || alive }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("still alive %v after SIGKILL: %v", patience, ids)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
 }
 
 // cmdSig signals the living processes of a file.
