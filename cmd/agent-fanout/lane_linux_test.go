@@ -404,7 +404,7 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	trees := w.run("r", "a", "b", "c", "never")
-	const held = "while [ ! -e go ]; do sleep 0.01; done; exit $(cat go)"
+	const held = "while [ ! -s go ]; do sleep 0.01; done; exit $(cat go)"
 	for _, p := range []string{"a", "b", "c"} {
 		w.sh("r", p, held)
 	}
