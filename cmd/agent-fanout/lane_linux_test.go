@@ -456,7 +456,9 @@ func TestWaitWakesAtOnce(t *testing.T) {
 	}
 	late := r.at.Sub(fi.ModTime())
 	t.Logf("answer %v after the status was written", late)
-	if late > time.Second {
+	// Not a figure (make bench has that): a wait that nothing wakes would sleep
+	// much longer.
+	if late > 10*time.Second {
 		t.Errorf("answer %v after the end", late)
 	}
 }

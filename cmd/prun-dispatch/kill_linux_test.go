@@ -234,7 +234,7 @@ func (u *unitRun) settled(guardsGone bool, kind int) {
 		// Nobody concludes but the front door, if it lives.
 		select {
 		case <-u.done:
-		case <-time.After(5 * time.Second):
+		case <-time.After(20 * time.Second):
 			if u.cmd.ProcessState == nil && len(u.marked()) == 0 {
 				t.Fatalf("front door hangs\n%s", u.describe())
 			}
