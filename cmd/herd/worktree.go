@@ -77,10 +77,6 @@ func makeTree(ctx context.Context, repo git.Repo, task string) (*tree, error) {
 	if fi, err := os.Lstat(dir); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
 		return nil, noTree("refusing symlinked worktree root: %s", dir)
 	}
-	known, err := repo.Worktrees(ctx)
-	if err != nil {
-		return nil, noTree("%v", err)
-	}
 	// The checkout that the caller stands in, which may be a worktree itself, says where the new one begins.
 	base, err := repo.Commit(ctx, "HEAD")
 	if err != nil {
@@ -92,7 +88,11 @@ func makeTree(ctx context.Context, repo git.Repo, task string) (*tree, error) {
 			t.path, t.branch = t.path+"-"+strconv.Itoa(n), t.branch+"-"+strconv.Itoa(n)
 		}
 		if _, err := os.Lstat(t.path); err == nil {
-			if !listed(known, t.path) {
+			left, err := leftTree(ctx, repo, t.path)
+			if err != nil {
+				return nil, noTree("%v", err)
+			}
+			if !left {
 				return nil, noTree("worktree path already exists: %s", t.path)
 			}
 			continue
@@ -113,14 +113,24 @@ func makeTree(ctx context.Context, repo git.Repo, task string) (*tree, error) {
 	return nil, noTree("worktree path already exists: %s", filepath.Join(dir, name))
 }
 
-// listed reports whether git knows a worktree at path: one that an earlier task has left.
-func listed(known []git.Worktree, path string) bool {
+// leftTree reports whether git knows a worktree at path: one that an earlier task has left. It asks under the
+// repository's lock, because git's list fails while another process adds to it.
+func leftTree(ctx context.Context, repo git.Repo, path string) (bool, error) {
+	lock, err := repo.Lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer lock.Unlock()
+	known, err := repo.Worktrees(ctx)
+	if err != nil {
+		return false, err
+	}
 	for _, w := range known {
 		if w.Path == path || realPath(w.Path) == realPath(path) {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // ignoresTrees looks for the rule as text: before the directory exists, git's answer depends on how a rule is
