@@ -104,6 +104,10 @@ type request struct {
 // somebody else has put something into meanwhile stays.
 func (r *request) undo() {
 	for _, name := range slices.Backward(r.made) {
+		if name == r.launch.Ledger {
+			_ = state.RemoveEmptyLedger(name)
+			continue
+		}
 		if fi, err := os.Lstat(name); err != nil || fi.Mode().IsRegular() && fi.Size() > 0 {
 			continue
 		}

@@ -124,13 +124,31 @@ func EndLedger(file, dir string, o Outcome) error {
 	})
 }
 
+// RemoveEmptyLedger takes back a ledger that was made for a unit which was then
+// refused, unless another unit has written into it: looking and removing are one
+// step for everybody who appends.
+func RemoveEmptyLedger(file string) error {
+	return withLedger(file, func() error {
+		info, err := os.Lstat(file)
+		if err != nil || !info.Mode().IsRegular() || info.Size() > 0 {
+			return nil
+		}
+		// The lock too, while it is held: whoever waits for it makes a new one.
+		return errors.Join(os.Remove(file), os.Remove(ledgerLock(file)))
+	})
+}
+
+func ledgerLock(file string) string {
+	dir, base := filepath.Split(file)
+	return dir + "." + base + ".lock"
+}
+
 // withLedger runs f while it has the ledger to itself. The lock is on a file of
 // its own: on Windows a locked file cannot be read by others.
 func withLedger(file string, f func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), ledgerWait)
 	defer cancel()
-	dir, base := filepath.Split(file)
-	lock, err := atomicfile.WaitLock(ctx, dir+"."+base+".lock")
+	lock, err := atomicfile.WaitLock(ctx, ledgerLock(file))
 	if err != nil {
 		return fmt.Errorf("lock ledger %s: %w", file, err)
 	}
@@ -148,7 +166,7 @@ func appendLedger(file string, e Entry) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE|openNonblock, 0o666)
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE|openNonblock, filePerm)
 	if err != nil {
 		return err
 	}

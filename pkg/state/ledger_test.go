@@ -188,3 +188,39 @@ func FuzzLedger(f *testing.F) {
 		}
 	})
 }
+
+// A ledger that was made for a refused unit goes, lock and all, but not when
+// another unit has counted on it meanwhile; and whoever makes it again makes it for
+// its owner alone.
+func TestRemoveEmptyLedger(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ledger.jsonl")
+	writeFile(t, file, "")
+	if err := RemoveEmptyLedger(file); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(file)); err != nil || len(entries) != 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			if i%2 == 0 {
+				if err := RemoveEmptyLedger(file); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err := AppendLedger(file, Entry{ID: "u", StateDir: fmt.Sprint("/s", i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	entries, warnings, err := ReadLedger(file)
+	if err != nil || len(entries) != 20 || len(warnings) > 0 {
+		t.Errorf("%d entries, want 20: %v %v", len(entries), warnings, err)
+	}
+	if m := mode(t, file); m != 0o600 && runtime.GOOS != "windows" {
+		t.Errorf("mode %o", m)
+	}
+}
