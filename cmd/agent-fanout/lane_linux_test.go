@@ -439,27 +439,28 @@ func TestWait(t *testing.T) {
 // status file; a loaded machine is allowed more here, the bench is not.
 func TestWaitWakesAtOnce(t *testing.T) {
 	w := newWorld(t)
-	trees := w.run("r", "p")
-	w.sh("r", "p", "while [ ! -e go ]; do sleep 0.01; done")
-	type reply struct {
-		answer
-		at time.Time
+	names := []string{"p1", "p2", "p3", "p4", "p5"}
+	trees := w.run("r", names...)
+	best := time.Hour
+	for _, p := range names {
+		w.sh("r", p, "while [ ! -e go ]; do sleep 0.01; done")
+		done := make(chan time.Time, 1)
+		go func() { w.call("wait", "--run", "r", "--phase", p); done <- time.Now() }()
+		w.until(5*time.Second, "the lane runs", func() bool { return w.value("r", p, "status") == "running" })
+		w.write(trees[p]+"/go", "")
+		at := <-done
+		fi, err := os.Stat(filepath.Join(w.lane("r", p), "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if best = min(best, at.Sub(fi.ModTime())); best < 500*time.Millisecond {
+			break
+		}
 	}
-	done := make(chan reply, 1)
-	go func() { a := w.call("wait", "--run", "r", "--phase", "p"); done <- reply{a, time.Now()} }()
-	w.until(5*time.Second, "the lane runs", func() bool { return w.value("r", "p", "status") == "running" })
-	w.write(trees["p"]+"/go", "")
-	r := <-done
-	fi, err := os.Stat(filepath.Join(w.lane("r", "p"), "status"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := r.at.Sub(fi.ModTime())
-	t.Logf("answer %v after the status was written", late)
-	// Not a figure (make bench has that): a wait that nothing wakes would sleep
-	// much longer.
-	if late > 10*time.Second {
-		t.Errorf("answer %v after the end", late)
+	t.Logf("answer %v after the status was written", best)
+	// The poll is a second: five in a row that late were not woken.
+	if best >= 500*time.Millisecond {
+		t.Errorf("no answer sooner than %v after the end", best)
 	}
 }
 
