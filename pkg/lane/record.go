@@ -14,6 +14,7 @@ import (
 
 	"github.com/prun-suite/prun/pkg/agent"
 	"github.com/prun-suite/prun/pkg/atomicfile"
+	"github.com/prun-suite/prun/pkg/pid"
 	"github.com/prun-suite/prun/pkg/result"
 	"github.com/prun-suite/prun/pkg/state"
 	"github.com/prun-suite/prun/pkg/supervise"
@@ -408,10 +409,17 @@ func (*Record) Settled(_ state.Unit, l *supervise.Launch, o *state.Outcome) erro
 		return nil // the lane is gone
 	}
 	err = result.Sweep(l.Result, l.Owner, !o.ProvenEmpty)
+	// Values that were being replaced when their writer was killed.
+	_ = atomicfile.Sweep(filepath.Dir(lane.Path(FilePhase)), living)
 	if lane.Number() != e.Number {
 		return err
 	}
 	return errors.Join(err, lane.finish(o))
+}
+
+func living(p int) bool {
+	_, err := pid.Of(p)
+	return err == nil
 }
 
 var (

@@ -15,6 +15,7 @@ import (
 	"github.com/prun-suite/prun/pkg/agent"
 	"github.com/prun-suite/prun/pkg/atomicfile"
 	"github.com/prun-suite/prun/pkg/git"
+	"github.com/prun-suite/prun/pkg/pid"
 	"github.com/prun-suite/prun/pkg/proc"
 	"github.com/prun-suite/prun/pkg/state"
 	"github.com/prun-suite/prun/pkg/supervise"
@@ -387,6 +388,8 @@ func (Record) Settled(_ state.Unit, l *supervise.Launch, o *state.Outcome) error
 		p := Pairs{{"state", v.state}, {"stall_reason", v.reason}, {"detail", v.detail}}
 		turn = p.Object()
 	}
+	// Records that were being replaced when their writer was killed.
+	_ = atomicfile.Sweep(t.Task.Dir, func(p int) bool { _, err := pid.Of(p); return err == nil })
 	return settle(t, turn)
 }
 

@@ -264,7 +264,7 @@ func (m *mill) checkDir(u *unit, dir string, announced bool, v *verdicts) *outco
 			bad("%s is a %v", e.Name(), fi.Mode())
 		}
 		// The reserve of the outcome stays until there is one.
-		if _, err := os.Lstat(filepath.Join(dir, "outcome.json")); strings.HasPrefix(e.Name(), ".") && (err == nil || e.Name() != ".outcome") {
+		if _, err := os.Lstat(filepath.Join(dir, "outcome.json")); strings.HasPrefix(e.Name(), ".") && (err == nil || e.Name() != ".outcome" && e.Name() != ".worker.json") {
 			bad("a temporary name is left in the state directory: %s", e.Name())
 		}
 	}
