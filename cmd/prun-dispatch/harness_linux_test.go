@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,6 +22,11 @@ import (
 var binary, userDir string
 
 func TestMain(m *testing.M) {
+	// Under nohup HUP is ignored, and every child would inherit that. What is caught
+	// here is not: it has its default again in whatever is executed.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	dir, err := os.MkdirTemp("", "prun-dispatch-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -153,7 +159,9 @@ func (u *unitRun) empty(limit time.Duration) {
 
 func (u *unitRun) until(limit time.Duration, what string, ok func() bool) {
 	u.t.Helper()
-	deadline := time.Now().Add(limit)
+	// The limits say what to expect of a machine that has time; a few times as
+	// much is when to give up on one that has none.
+	deadline := time.Now().Add(4 * limit)
 	// A look at every process costs milliseconds; the machine has others.
 	for step := 2 * time.Millisecond; !ok(); step = min(2*step, 40*time.Millisecond) {
 		if time.Now().After(deadline) {

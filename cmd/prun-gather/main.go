@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prun-suite/prun/pkg/cli"
+	"github.com/prun-suite/prun/pkg/line"
 )
 
 const (
@@ -81,7 +82,7 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 			return cli.WithHint(cli.Usage("option --unit: an empty word is no state directory"), "has prun-dispatch printed its STATE-DIR line yet?")
 		}
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-			env.Warnf("%s does not exist; it is waited for all the same", dir)
+			env.Warnf("%s does not exist; it is waited for all the same", line.Escape(dir))
 		}
 		g.addUnit(dir)
 	}

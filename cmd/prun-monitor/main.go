@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prun-suite/prun/pkg/cli"
+	"github.com/prun-suite/prun/pkg/line"
 )
 
 const (
@@ -93,7 +94,7 @@ func (o *options) Run(ctx context.Context, env *cli.Env) error {
 			return cli.WithHint(cli.Usage("argument %d is empty, not a state directory", i+1), "has prun-dispatch printed its STATE-DIR line yet?")
 		}
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-			env.Warnf("%s does not exist; it is waited for all the same", dir)
+			env.Warnf("%s does not exist; it is waited for all the same", line.Escape(dir))
 		}
 	}
 	m := newMonitor(o.Positional.Dirs, limits{

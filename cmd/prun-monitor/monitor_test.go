@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -333,7 +334,8 @@ func TestRun(t *testing.T) {
 		{[]string{"PRUN_MONITOR_TIMEOUT=0"}, []string{"--", "--any"}, 2,
 			"MONITOR-START units=1 stall-threshold=600s timeout=0s\nMONITOR-EVENT timeout\nUNIT --any growing\n", ""},
 		{nil, []string{"--timeout", "0", "a\nb/c\x1b\xff"}, 2,
-			"MONITOR-START units=1 stall-threshold=600s timeout=0s\nMONITOR-EVENT timeout\nUNIT c\\x1b\\xff growing\n", ""},
+			"MONITOR-START units=1 stall-threshold=600s timeout=0s\nMONITOR-EVENT timeout\nUNIT c\\x1b\\xff growing\n",
+			"prun-monitor: warning: a\\x0ab/c\\x1b\\xff does not exist; it is waited for all the same\n"},
 	} {
 		status, out, diag := run(c.environ, c.args...)
 		if status != c.status || out != c.out || diag != c.diag {
@@ -423,12 +425,29 @@ func TestThousandUnits(t *testing.T) {
 		t.Errorf("a pass takes %v of CPU, more than %v", pass, limit)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 30*second)
+	// On a machine that has other work, the time to notice is its own and that of
+	// others. The best of a few is not.
+	best := time.Hour
+	for try := 0; try < 10 && (try == 0 || best > 150*time.Millisecond); try++ {
+		ended := 700 - try
+		best = min(best, noticed(t, dirs, ended))
+		dirs = slices.Delete(dirs, ended, ended+1)
+	}
+	t.Logf("woken after %v", best)
+	if immediate && !race && best > 150*time.Millisecond {
+		t.Errorf("noticed after %v", best)
+	}
+}
+
+// noticed is how long a monitor of many units takes to notice that one has ended.
+func noticed(t *testing.T, dirs []string, ended int) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*second)
 	defer cancel()
 	l := usual
 	l.any = true
-	m = newMonitor(dirs, l)
-	u := state.Unit{Dir: dirs[700]}
+	m := newMonitor(dirs, l)
+	u := state.Unit{Dir: dirs[ended]}
 	started, seen := make(chan struct{}), make(chan event)
 	go func() {
 		close(started)
@@ -460,11 +479,7 @@ func TestThousandUnits(t *testing.T) {
 	if e := <-seen; e != anyDone {
 		t.Errorf("event %q", e)
 	}
-	took := time.Since(start)
-	t.Logf("woken after %v", took)
-	if immediate && !race && took > 150*time.Millisecond {
-		t.Errorf("noticed after %v", took)
-	}
+	return time.Since(start)
 }
 
 func cpu(t *testing.T) time.Duration {

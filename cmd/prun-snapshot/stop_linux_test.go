@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -19,6 +20,11 @@ const helperVariable = "PRUN_SNAPSHOT_HELPER"
 func TestMain(m *testing.M) {
 	if os.Getenv(helperVariable) != "" {
 		cli.Main(tool(), new(options))
+	}
+	// Under nohup HUP is ignored, and every child would inherit that. What is caught
+	// here is not: it has its default again in whatever is executed.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
 }

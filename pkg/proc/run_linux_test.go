@@ -163,7 +163,7 @@ func TestDetach(t *testing.T) {
 	}
 	defer open.Close()
 	c, err := Detach(DetachSpec{
-		Path: "/bin/sh", Args: []string{"other-name", "-c", `ls -l /proc/$$/fd | sed 's/.* \([0-9]* ->\)/\1/'; cut -d' ' -f 1,5,6 /proc/$$/stat; read x <&3; echo "$0 $X"; exit 11`},
+		Path: "/bin/sh", Args: []string{"other-name", "-c", `for f in /proc/$$/fd/*; do echo "${f##*/} -> $(readlink $f)"; done; cut -d' ' -f 1,5,6 /proc/$$/stat; read x <&3; echo "$0 $X"; exit 11`},
 		Env: []string{"X=y", "PATH=" + os.Getenv("PATH")}, Dir: dir, Files: []*os.File{nil, out, nil, gate}, NewSession: true,
 	})
 	if err != nil {

@@ -73,7 +73,7 @@ func receive(t *testing.T, c <-chan *Slot) *Slot {
 	select {
 	case s := <-c:
 		return s
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no slot")
 	}
 	return nil
