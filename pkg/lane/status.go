@@ -101,6 +101,10 @@ func (l Lane) judge(v *View, u state.Unit) {
 	case state.Settled:
 		o, err := u.ReadOutcome()
 		if err == nil && o != nil {
+			if u.Unfinished() && !u.Held() {
+				// Whoever published it was killed before it had tidied up.
+				supervise.Reap(NewRecord(), u, supervise.ReapOptions{SpareKept: true})
+			}
 			l.conclude(v, o)
 		}
 	case state.Running, state.Ending:
