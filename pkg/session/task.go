@@ -238,7 +238,7 @@ func replace(name string, data []byte) error { return atomicfile.Replace(name, d
 // swap writes a file whole for every reader; a power cut may undo it. A sync costs more than a settled turn has time
 // for, and everything written this way can be found out again from what is synced.
 func swap(name string, data []byte) error {
-	temp := atomicfile.TempName(name, strconv.Itoa(os.Getpid())+"-"+strconv.FormatUint(counter.Add(1), 36))
+	temp := atomicfile.TempName(name, strconv.Itoa(os.Getpid())+"-"+strconv.FormatUint(counter.Add(1), 10))
 	if err := atomicfile.Write(temp, data, filePerm); err != nil {
 		return err
 	}
