@@ -71,7 +71,11 @@ func (w *world) write(name, text string) {
 // script writes an executable sh script.
 func (w *world) script(name, text string) string {
 	w.t.Helper()
+	// A fork while the file is open for writing would make it "busy" for whoever
+	// executes it next.
+	syscall.ForkLock.RLock()
 	w.write(name, "#!/bin/sh\n"+text)
+	syscall.ForkLock.RUnlock()
 	if err := os.Chmod(w.path(name), 0o755); err != nil {
 		w.t.Fatal(err)
 	}

@@ -263,7 +263,7 @@ func readable(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	name := dir + "/test"
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(name, text, 0o755), os.Chmod(name, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), writeProgram(name, text), os.Chmod(name, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -343,4 +343,12 @@ func BenchmarkAlive(b *testing.B) {
 			b.Fatal(alive, err)
 		}
 	}
+}
+
+// writeProgram writes a file that is to be executed. A fork while it is open for
+// writing would make it "busy" for whoever executes it next.
+func writeProgram(name string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(name, text, 0o755)
 }

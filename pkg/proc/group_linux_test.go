@@ -236,7 +236,7 @@ var everybodys = sync.OnceValue(func() string {
 	}
 	atEnd = append(atEnd, func() { os.RemoveAll(dir) })
 	name := dir + "/test"
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(name, text, 0o755), os.Chmod(name, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), writeProgram(name, text), os.Chmod(name, 0o755)); err != nil {
 		panic(err)
 	}
 	return name
@@ -625,7 +625,7 @@ func TestSetuidChild(t *testing.T) {
 				t.Skip("needs a temporary directory that honours setuid")
 			}
 			tool := dir + "/become-root"
-			if err := errors.Join(os.WriteFile(tool, text, 0o755), os.Chmod(tool, 0o755|os.ModeSetuid)); err != nil {
+			if err := errors.Join(writeProgram(tool, text), os.Chmod(tool, 0o755|os.ModeSetuid)); err != nil {
 				t.Fatal(err)
 			}
 			r := carry(t, w, plan{Dir: dir, Natural: true, Bound: 300 * time.Millisecond,
@@ -914,7 +914,7 @@ exit 6`}
 func TestStartErrors(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"plain": "no shebang", "script": "#!/no/such/interpreter\n", "ok": "#!/bin/sh\nexit 0\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+		if err := writeProgram(filepath.Join(dir, name), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -1076,4 +1076,12 @@ while [ $(cat $PIDS 2>/dev/null | wc -l) -lt 2 ]; do :; done; >$READY; while :; 
 			t.Error("the leaf stays")
 		}
 	})
+}
+
+// writeProgram writes a file that is to be executed. A fork while it is open for
+// writing would make it "busy" for whoever executes it next.
+func writeProgram(name string, text []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(name, text, 0o755)
 }
