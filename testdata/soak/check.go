@@ -263,8 +263,9 @@ func (m *mill) checkDir(u *unit, dir string, announced bool, v *verdicts) *outco
 		case !fi.IsDir() && !fi.Mode().IsRegular():
 			bad("%s is a %v", e.Name(), fi.Mode())
 		}
-		// The reserve of the outcome stays until there is one.
-		if _, err := os.Lstat(filepath.Join(dir, "outcome.json")); strings.HasPrefix(e.Name(), ".") && (err == nil || e.Name() != ".outcome" && e.Name() != ".worker.json") {
+		// A unit without an outcome is not done with; why it has none is judged
+		// elsewhere.
+		if _, err := os.Lstat(filepath.Join(dir, "outcome.json")); strings.HasPrefix(e.Name(), ".") && err == nil {
 			bad("a temporary name is left in the state directory: %s", e.Name())
 		}
 	}
