@@ -72,6 +72,7 @@ await() {
 # living PID: it runs. A dead process whose parent is gone may keep its number until
 # the system's first process takes note.
 living() {
+	[ "$1" -gt 1 ] || return 1
 	kill -0 "$1" 2>/dev/null || return 1
 	[ -r "/proc/$1/stat" ] || return 0
 	stat=$(cat "/proc/$1/stat" 2>/dev/null)
@@ -398,6 +399,13 @@ else
 fi
 wait "$pid_crash" 2>/dev/null
 children=''
+# A process that was killed needs a moment of the processor to be gone.
+tries=0
+while living "${keeper:-0}" || living "${supervisor:-0}"; do
+	tries=$((tries + 1))
+	[ "$tries" -le 100 ] || { bad 'keeper and supervisor outlive a KILL'; break; }
+	sleep 0.1
+done
 orphan=$(cat "$out/orphan")
 living "$orphan" || bad "the worker's child (process $orphan) is gone already"
 say '$ prun-report'
