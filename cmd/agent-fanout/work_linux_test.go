@@ -459,8 +459,8 @@ func TestApplyAfterATouch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.run("r", "p", "q")
-	w.did("r", "p", `sed -i 's/^one$/ONE/' a.txt`)
-	w.did("r", "q", `sed -i 's/^five$/FIVE/' a.txt`)
+	w.did("r", "p", `printf 'ONE\ntwo\nthree\nfour\nfive\n' >a.txt`)
+	w.did("r", "q", `printf 'one\ntwo\nthree\nfour\nFIVE\n' >a.txt`)
 	a := filepath.Join(w.integration("r"), "a.txt")
 	for _, p := range []string{"p", "q"} {
 		old := time.Now().Add(-time.Hour)
@@ -493,7 +493,7 @@ func TestApplyOnAFullDisk(t *testing.T) {
 	w.repo = filepath.Join(small, "repo")
 	w.git(w.repo, "remote", "remove", "origin")
 	trees := w.run("r", "p")
-	w.did("r", "p", `sed -i 's/^one$/ONE/' a.txt; mkdir d; head -c 700000 /dev/urandom >d/big; git rm -q b.txt`)
+	w.did("r", "p", `printf 'ONE\ntwo\nthree\nfour\nfive\n' >a.txt; mkdir d; head -c 700000 /dev/urandom >d/big; git rm -q b.txt`)
 	free := func() int64 {
 		var s syscall.Statfs_t
 		if err := syscall.Statfs(small, &s); err != nil {

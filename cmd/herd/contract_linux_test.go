@@ -162,6 +162,8 @@ func TestForms(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	b.settled("f", 5*time.Second)
+	// Its supervisor has said the last word and is about to end.
+	b.until(5*time.Second, "f has no process", func() bool { return b.payload("f")["pid_alive"] == false })
 	if out := mask(b.ok("status", "f")); out != "f done pid_alive=False DIR\n" {
 		t.Errorf("%q", out)
 	}

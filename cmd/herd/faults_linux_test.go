@@ -625,6 +625,8 @@ func TestF25BadMessageStopsNothing(t *testing.T) {
 	b := newBed(t)
 	b.spawn("n", "start\nhang")
 	b.says("n", "thread.started")
+	// What it says is seen before what its supervisor makes of it.
+	b.until(5*time.Second, "n has a session", func() bool { return b.payload("n")["session_id"] != nil })
 	id := b.supervisor("n", 1)
 	b.fails(9, "herd: task is working; pass --now to interrupt the current turn\n", "send", "n", "x")
 	b.fails(1, "no such file", "send", "n", "--now", "-f", "/nowhere/p")
