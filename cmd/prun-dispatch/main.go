@@ -45,7 +45,7 @@ type options struct {
 
 	Ledger string `long:"ledger" value-name:"FILE" description:"append one line when the unit is accepted and one when it ends"`
 	JSON   bool   `long:"json" description:"print the outcome as the last line of standard error: OUTCOME and a JSON object"`
-	Detach bool   `long:"detach" description:"return as soon as STATE-DIR is printed; the unit goes on"`
+	Detach bool   `long:"detach" description:"return as soon as STATE-DIR is printed and the ledger has the unit, which goes on"`
 
 	dialect dialect
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -39,6 +41,11 @@ func TestMain(m *testing.M) {
 			os.Exit(2)
 		}
 		os.Exit(run(os.Args[1:]))
+	}
+	// Under nohup HUP is ignored, and every child would inherit that. What is caught
+	// here is not: it has its default again in whatever is executed.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	code := m.Run()
 	for _, f := range atEnd {

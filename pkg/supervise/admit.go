@@ -29,6 +29,9 @@ func (s *supervisor) admit(ctx context.Context, nb *newborn, c *concluder) (*slo
 		if !c.accepted {
 			c.accepted = true
 			c.ledger(status, time.Now())
+			if l.Detached && l.Ledger != "" {
+				s.say(message{Kind: kindAccepted})
+			}
 		}
 	}
 	defer func() { accept(state.LedgerDispatched) }()

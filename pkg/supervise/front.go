@@ -22,7 +22,7 @@ type Door struct {
 	Note func(text string)
 	// Signals are requests to stop; a second one means now.
 	Signals <-chan os.Signal
-	// Detach: leave after STATE-DIR.
+	// Detach: leave after STATE-DIR; with a ledger, once the unit is in it.
 	Detach bool
 	// Record is what the door adds; the same that its other processes use.
 	Record Record
@@ -132,7 +132,13 @@ func (f *front) wait() (Report, error) {
 				return f.report, m.Refusal
 			case kindDir:
 				f.report.Dir, f.dirPID = m.Dir, m.PID
-				if f.begin(); f.door.Detach && f.report.Unprinted == nil && f.stops == 0 {
+				// With a ledger, only when the unit is in it: whoever reads the ledger
+				// next must not take it for complete.
+				if f.begin(); f.leaves() && f.launch.Ledger == "" {
+					return f.report, nil
+				}
+			case kindAccepted:
+				if f.leaves() {
 					return f.report, nil
 				}
 			case kindNote:
@@ -160,6 +166,11 @@ func (f *front) wait() (Report, error) {
 			f.killSupervisor()
 		}
 	}
+}
+
+// leaves reports whether this door goes as soon as the unit is under way.
+func (f *front) leaves() bool {
+	return f.door.Detach && f.report.Unprinted == nil && f.stops == 0
 }
 
 // endBound is how long the end of a tree may take at most.

@@ -16,7 +16,7 @@ import (
 // message is one line between the front door and the supervisor. The whole
 // protocol is: down launch, prompt..., prompt-end, go or
 // abort, stop; up refused, or
-// dir, note..., end. End of file from above changes nothing for a worker that
+// dir, note..., accepted (the ledger has its first line), end. End of file from above changes nothing for a worker that
 // runs; before go it means that the worker is never started.
 type message struct {
 	Kind    string         `json:"kind"`
@@ -43,6 +43,7 @@ const (
 	kindRefused   = "refused"
 	kindDir       = "dir"
 	kindNote      = "note"
+	kindAccepted  = "accepted"
 	kindEnd       = "end"
 )
 
@@ -116,7 +117,7 @@ const sendTries = 3
 // read: the other side waits for these, and for ever.
 func (m message) patience() time.Duration {
 	switch m.Kind {
-	case kindDir, kindRefused, kindEnd:
+	case kindDir, kindRefused, kindAccepted, kindEnd:
 		return 10 * time.Second
 	}
 	return 0
