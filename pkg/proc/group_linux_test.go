@@ -435,7 +435,7 @@ func TestEnds(t *testing.T) {
 		{"orphan dies first", plan{Natural: true, Script: `(setsid sleep 0.02 &); (setsid sleep 0.03 &); sleep 0.3; exit 1`}, Exit{Code: 1}, 0, 0},
 		{"killed alive", plan{Ready: true, Script: `setsid ` + child + ` & ` + child + ` & while [ $(cat $PIDS 2>/dev/null | wc -l) -lt 2 ]; do :; done; >$READY; wait`}, Exit{Code: 137, Signal: 9}, 2, -1},
 		{"term-proof", plan{Ready: true, Signals: nil, Script: `trap '' TERM INT HUP; ` + child + ` & while [ ! -s $PIDS ]; do :; done; >$READY; while :; do sleep 1; done`}, Exit{Code: 137, Signal: 9}, 1, -1},
-		{"leader obeys, child does not", plan{Ready: true, Signals: []int{15}, Script: `sh -c "trap '' TERM; echo \$\$ >>\$PIDS; >\$READY; while :; do sleep 1; done" & trap 'exit 9' TERM; while :; do sleep 0.01; done`}, Exit{Code: 9}, 1, -1},
+		{"leader obeys, child does not", plan{Ready: true, Signals: []int{15}, Script: `trap 'exit 9' TERM; sh -c "trap '' TERM; echo \$\$ >>\$PIDS; >\$READY; while :; do sleep 1; done" & while :; do sleep 0.01; done`}, Exit{Code: 9}, 1, -1},
 		{"stopped leader gets TERM", plan{Stopped: true, Signals: []int{15}, Script: `kill -s STOP $$; sleep 1000`}, Exit{Code: 143, Signal: 15}, 0, 0},
 		{"stopped leader is killed", plan{Stopped: true, Script: `setsid ` + child + ` & while [ ! -s $PIDS ]; do :; done; kill -s STOP $$`}, Exit{Code: 137, Signal: 9}, 1, -1},
 		{"stopped escapee", plan{Natural: true, Script: `setsid sh -c 'echo $$ >>$PIDS; kill -s STOP $$; sleep 1000' & while [ ! -s $PIDS ]; do :; done`}, Exit{}, 1, 1},
