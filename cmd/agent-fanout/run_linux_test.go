@@ -366,7 +366,11 @@ func TestDebugAndAttach(t *testing.T) {
 	if a.code != 0 || !strings.Contains(a.out, "before\n") || !strings.Contains(a.out, "after\n") || !strings.Contains(a.out, "remark\n") || !strings.Contains(a.err, "succeeded") {
 		t.Errorf("attach: %+v", a)
 	}
-	if a := w.ok("debug", "--run", "r", "--phase", "p"); !strings.Contains(a.out, "outcome={") || !strings.Contains(a.out, "process\tworker\t") || strings.Contains(a.out, "\talive\t") {
+	// The status is told a moment before supervisor and keeper leave.
+	w.until(5*time.Second, "nobody is alive", func() bool {
+		return !strings.Contains(w.ok("debug", "--run", "r", "--phase", "p").out, "\talive\t")
+	})
+	if a := w.ok("debug", "--run", "r", "--phase", "p"); !strings.Contains(a.out, "outcome={") || !strings.Contains(a.out, "process\tworker\t") {
 		t.Errorf("debug of an ended lane: %s", a.out)
 	}
 }
