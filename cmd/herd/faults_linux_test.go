@@ -745,11 +745,9 @@ func TestF34PollingDoesNotHelp(t *testing.T) {
 	b.spawn("h", "text QUESTION: and?")
 	b.settled("h", 5*time.Second)
 	b.ok("send", "h", "--stall-after", "2", steps("start\nhang"))
-	begun := time.Now()
-	b.until(6*time.Second, "stalled", func() bool { return b.payload("h")["state"] == "stalled" })
-	if took := time.Since(begun); took > 5*time.Second {
-		t.Errorf("after %v", took)
-	}
+	// Each look that counted as life would start the two seconds anew, and there is
+	// one every few milliseconds.
+	b.until(5*time.Second, "stalled", func() bool { return b.payload("h")["state"] == "stalled" })
 }
 
 // Decision 6.5: what a full-access turn leaves running is there for the next one and ends with a kill; in the other
