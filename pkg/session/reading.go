@@ -81,27 +81,8 @@ func newReading(t Turn, l agent.Parser, limit int64) (r *reading, stdout, stderr
 	return r, ends[0], ends[1], nil
 }
 
-// drain empties one pipe until its end.
-func (r *reading) drain(i int) {
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := r.pipes[i].Read(buf)
-		if n > 0 {
-			r.take(i, buf[:n])
-		}
-		if err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				r.rest(i, buf)
-			}
-			return
-		}
-	}
-}
-
-// take writes and parses what came.
-func (r *reading) take(i int, p []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// keep writes and parses what came. The caller holds mu.
+func (r *reading) keep(i int, p []byte) {
 	r.bytes += int64(len(p))
 	if i == 0 {
 		_, _ = r.events.Write(p)

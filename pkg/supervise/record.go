@@ -92,6 +92,14 @@ type Reading interface {
 	Close()
 }
 
+// A Drainer is a Reading of what only the supervisor holds, such as a pipe.
+// Drain takes in, without waiting for more, all that a worker that has ended
+// wrote; it is called before that end is recorded, because a record of the end
+// promises whoever concludes in the supervisor's place that the words are there.
+type Drainer interface {
+	Drain()
+}
+
 // A Conclusion is a unit whose tree is ended and whose end has been judged.
 type Conclusion struct {
 	Unit     state.Unit

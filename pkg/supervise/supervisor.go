@@ -326,6 +326,9 @@ func (s *supervisor) runUnit(nb *newborn, c *concluder) (e ending) {
 		stopSteps: steps,
 		ended: func(x proc.Exit) {
 			at(partySupervisor, "C0")
+			if d, ok := r.(Drainer); ok {
+				d.Drain()
+			}
 			err := fault(partySupervisor, "C1")
 			if err == nil {
 				err = nb.unit.WriteWorkerExit(x.Code, x.Signal)
