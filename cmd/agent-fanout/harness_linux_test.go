@@ -320,7 +320,7 @@ func (w *world) marked() []int {
 func (w *world) empty(limit time.Duration) {
 	w.t.Helper()
 	// Reading every process's environment is not cheap.
-	deadline := time.Now().Add(4 * limit)
+	deadline := time.Now().Add(limit)
 	for len(w.marked()) > 0 {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("something is alive after %v\n%s", limit, w.describe())

@@ -189,11 +189,17 @@ func (b *bed) says(name, text string) {
 	b.until(10*time.Second, name+" says "+text, func() bool { return strings.Contains(b.read(name, session.FileEvents), text) })
 }
 
+// until waits for what a test needs before it goes on. The limits say what to
+// expect of a machine that has time; a few times as much is when to give up on
+// one that has none.
 func (b *bed) until(limit time.Duration, what string, ok func() bool) {
 	b.t.Helper()
-	// The limits say what to expect of a machine that has time; a few times as
-	// much is when to give up on one that has none.
-	deadline := time.Now().Add(4 * limit)
+	b.within(4*limit, what, ok)
+}
+
+func (b *bed) within(limit time.Duration, what string, ok func() bool) {
+	b.t.Helper()
+	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
 			b.t.Fatalf("not within %v: %s\n%s", limit, what, b.describe())
@@ -241,7 +247,8 @@ func (b *bed) marked() []int {
 // empty waits until nothing of the bed is alive.
 func (b *bed) empty(limit time.Duration) {
 	b.t.Helper()
-	b.until(limit, "nothing is alive", func() bool { return len(b.marked()) == 0 })
+	// How soon is the promise itself here.
+	b.within(limit, "nothing is alive", func() bool { return len(b.marked()) == 0 })
 }
 
 func (b *bed) clear() {

@@ -154,14 +154,21 @@ func (u *unitRun) marked() []int {
 // empty waits until nothing of the unit is alive.
 func (u *unitRun) empty(limit time.Duration) {
 	u.t.Helper()
-	u.until(limit, "nothing of the unit is alive", func() bool { return len(u.marked()) == 0 })
+	// How soon is the promise itself here.
+	u.within(limit, "nothing of the unit is alive", func() bool { return len(u.marked()) == 0 })
 }
 
+// until waits for what a test needs before it goes on. The limits say what to
+// expect of a machine that has time; a few times as much is when to give up on
+// one that has none.
 func (u *unitRun) until(limit time.Duration, what string, ok func() bool) {
 	u.t.Helper()
-	// The limits say what to expect of a machine that has time; a few times as
-	// much is when to give up on one that has none.
-	deadline := time.Now().Add(4 * limit)
+	u.within(4*limit, what, ok)
+}
+
+func (u *unitRun) within(limit time.Duration, what string, ok func() bool) {
+	u.t.Helper()
+	deadline := time.Now().Add(limit)
 	// A look at every process costs milliseconds; the machine has others.
 	for step := 2 * time.Millisecond; !ok(); step = min(2*step, 40*time.Millisecond) {
 		if time.Now().After(deadline) {
