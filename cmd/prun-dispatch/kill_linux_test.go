@@ -277,7 +277,21 @@ func (u *unitRun) settled(guardsGone bool, kind int) {
 			t.Errorf("torn result %q\n%s", b, u.describe())
 		}
 	}
-	if names, _ := filepath.Glob(filepath.Join(filepath.Dir(u.result), ".r.prun*")); len(names) > 0 {
+	left := func() []string {
+		names, _ := filepath.Glob(filepath.Join(filepath.Dir(u.result), ".r.prun*"))
+		return names
+	}
+	if guardsGone && len(left()) > 0 {
+		// All died between the outcome (C7) and the clearing up (C8): nobody is
+		// left for it but prun-reap, which has to do it.
+		if f := supervise.Reap(supervise.Dispatch{}, unit, now); f.Left != "" || f.Err != nil {
+			t.Errorf("reaping %+v\n%s", f, u.describe())
+		}
+		if b2, err := os.ReadFile(u.result); err != nil || string(b2) != string(b) {
+			t.Errorf("reaping changed the result to %q (%v)", b2, err)
+		}
+	}
+	if names := left(); len(names) > 0 {
 		t.Errorf("temporary names left: %v\n%s", names, u.describe())
 	}
 	if _, err := os.Lstat(unit.Path(state.FileOutcomeReserve)); err == nil && o.Cause != state.Lost {
