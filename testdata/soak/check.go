@@ -68,6 +68,8 @@ func (m *mill) check(dir string, units []*unit, v *verdicts) {
 				m.stops += n
 			case "remove":
 				m.removals += n
+			case "clock":
+				m.clocks += min(n, 1)
 			}
 		}
 		switch u.door {

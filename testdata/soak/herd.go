@@ -88,7 +88,7 @@ func (u *unit) planTask(r *rand.Rand, dir string) {
 
 // herd runs a verb on the task.
 func (m *mill) herd(u *unit, words ...string) ([]byte, error) {
-	cmd := exec.Command(m.bin["herd"], words...)
+	cmd := exec.Command(m.program(u, "herd"), words...)
 	cmd.Env, cmd.Dir = m.environment(u), filepath.Dir(u.result)
 	return cmd.CombinedOutput()
 }

@@ -104,7 +104,7 @@ func (u *unit) planLane(r *rand.Rand, f *farm) {
 
 // lane runs a verb on the unit's lane.
 func (m *mill) lane(u *unit, words ...string) ([]byte, error) {
-	cmd := exec.Command(m.bin["agent-fanout"], words...)
+	cmd := exec.Command(m.program(u, "agent-fanout"), words...)
 	cmd.Env, cmd.Dir = m.environment(u), u.farm.dir
 	return cmd.CombinedOutput()
 }
@@ -229,7 +229,7 @@ func (m *mill) startLane(u *unit, v *verdicts) []string {
 		v.of(u, "add-lane: %v: %s", err, out)
 	}
 	words := []string{
-		m.bin["agent-fanout"], "start", "--run", u.farm.run, "--phase", u.id, "--brief", filepath.Join(u.farm.dir, "brief"),
+		m.program(u, "agent-fanout"), "start", "--run", u.farm.run, "--phase", u.id, "--brief", filepath.Join(u.farm.dir, "brief"),
 		"--runner", "command", "--quiet", strconv.Itoa(int(u.stall)), "--", filepath.Join(m.root, "bin", "fakeagent"),
 	}
 	return append(words, u.script.steps...)

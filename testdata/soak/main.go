@@ -166,6 +166,16 @@ func newMill(seed uint64, units int, ramp time.Duration) (*mill, error) {
 			}
 		}
 	}
+	m.bin["clocked"] = filepath.Join(root, "clocked")
+	doors := []string{"prun-dispatch"}
+	for _, door := range []string{"herd", "agent-fanout"} {
+		if m.bin[door] != "" {
+			doors = append(doors, door)
+		}
+	}
+	if err := clocked(m.bin["clocked"], doors...); err != nil {
+		return nil, err
+	}
 	fake := filepath.Join(root, "bin", "fakeagent")
 	build := exec.Command("go", "build", "-tags", "forceposix", "-o", fake, "./testdata/fakeagent")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -232,6 +242,7 @@ func (m *mill) summary(took time.Duration) {
 	row("kills and stop requests delivered", m.kills)
 	row("processes stopped and continued", m.stops)
 	row("state directories removed", m.removals)
+	row("units whose wall clock was set, by seconds to years", m.clocks)
 	row("lost, of these settled by prun-reap", fmt.Sprintf("%d, %d", m.lost, m.reaped))
 	row("never born (killed before STATE-DIR; starved)", fmt.Sprintf("%d; %d", m.refused-m.starved, m.starved))
 	row("ends that nothing could prove, and which said so", m.unproven)

@@ -38,6 +38,7 @@ type unit struct {
 	files   int  // limit of open files, 0 for none
 	storm   bool // runs under the small limit of processes
 	detach  bool
+	clocked bool // its wall clock is set while it runs
 	ledger  string
 	prompt  int // bytes
 	delay   time.Duration
@@ -49,9 +50,9 @@ type unit struct {
 // action is one thing that is done to a unit.
 type action struct {
 	after time.Duration // since its start
-	what  string        // kill, stop, TERM, INT, HUP, remove
+	what  string        // kill, stop, TERM, INT, HUP, remove, clock
 	whom  []string      // front, keeper, supervisor, worker
-	again time.Duration // stop: until continued
+	again time.Duration // stop: until continued; clock: how far it is set
 }
 
 // script is what a worker does, in the words of fakeagent, and what follows
@@ -460,6 +461,11 @@ func (m *mill) plan(r *rand.Rand, dir string, f *farm) []*unit {
 		u.prompt = 1 << r.IntN(17)
 		u.afflict(r)
 		units = append(units, u)
+	}
+	for _, u := range units {
+		if m.bin["clocked"] != "" && r.IntN(6) == 0 {
+			u.unsteady(r)
+		}
 	}
 	return units
 }

@@ -52,13 +52,13 @@ type mill struct {
 	smallDir, stormGroup string
 	bin                  map[string]string
 
-	rounds, started, announced, kills, stops, removals int
-	looks, snapshots, reaped, unproven, tasks, lanes   int
-	violations                                         int
-	refused, starved, lost, settled                    int
-	peak                                               map[string]int // KiB by role
-	kinds                                              map[string]int
-	causes                                             map[string]int
+	rounds, started, announced, kills, stops, removals, clocks int
+	looks, snapshots, reaped, unproven, tasks, lanes           int
+	violations                                                 int
+	refused, starved, lost, settled                            int
+	peak                                                       map[string]int // KiB by role
+	kinds                                                      map[string]int
+	causes                                                     map[string]int
 }
 
 // memoryBound is what each process of ours may hold.
@@ -139,7 +139,7 @@ func (u *unit) happened() string {
 	var b strings.Builder
 	for _, what := range []string{
 		"kill front", "kill keeper", "kill supervisor", "kill worker", "stop front", "stop keeper", "stop supervisor", "stop worker",
-		"herd kill", "cancel", "TERM front", "INT front", "HUP front", "TERM supervisor", "INT supervisor", "HUP supervisor", "remove",
+		"herd kill", "cancel", "TERM front", "INT front", "HUP front", "TERM supervisor", "INT supervisor", "HUP supervisor", "remove", "clock",
 	} {
 		if u.run.did[what] > 0 {
 			b.WriteString(", " + what)
@@ -164,13 +164,14 @@ func (u *unit) was(what string) bool {
 func (m *mill) live(u *unit, v *verdicts) {
 	<-time.After(u.delay)
 	must(os.MkdirAll(u.witness, 0o755))
+	must(u.writeClock(0))
 	must(os.MkdirAll(filepath.Dir(u.result), 0o755))
 	if u.before != nil {
 		must(os.WriteFile(u.result, u.before, 0o644))
 	}
 	prompt := filepath.Join(u.witness, "prompt")
 	must(os.WriteFile(prompt, bytes.Repeat([]byte("please\n"), u.prompt/7+1), 0o644))
-	words := []string{m.bin["prun-dispatch"], "--backend", u.backend, "--prompt-file", prompt, "--result-file", u.result, "--unit-id", u.id}
+	words := []string{m.program(u, "prun-dispatch"), "--backend", u.backend, "--prompt-file", prompt, "--result-file", u.result, "--unit-id", u.id}
 	if u.stall > 0 {
 		words = append(words, "--stall", strconv.Itoa(int(u.stall)))
 	}
@@ -189,7 +190,7 @@ func (m *mill) live(u *unit, v *verdicts) {
 		words = append(words, u.script.steps...)
 	}
 	if u.door == "herd" {
-		words = []string{m.bin["herd"], "spawn", "workspace", "--backend", u.backend, "--name", u.id, "--project-root", filepath.Dir(u.result), "--deadline", strconv.Itoa(int(u.hard))}
+		words = []string{m.program(u, "herd"), "spawn", "workspace", "--backend", u.backend, "--name", u.id, "--project-root", filepath.Dir(u.result), "--deadline", strconv.Itoa(int(u.hard))}
 		if u.stall > 0 {
 			words = append(words, "--stall-after", strconv.Itoa(int(u.stall)))
 		}
@@ -256,12 +257,23 @@ func (m *mill) live(u *unit, v *verdicts) {
 	}
 }
 
+// program is the named program, for u.
+func (m *mill) program(u *unit, name string) string {
+	if u.clocked {
+		return filepath.Join(m.bin["clocked"], name)
+	}
+	return m.bin[name]
+}
+
 // environment is what the unit's programs are given.
 func (m *mill) environment(u *unit) []string {
 	env := []string{
 		"PATH=" + filepath.Join(m.root, "bin") + ":" + os.Getenv("PATH"), "HOME=" + u.witness,
 		"TMPDIR=" + u.base, u.token, "PRUN_CONTAINMENT=" + u.mode, "ANTIGRAVITY_PREFLIGHT=off",
 		"FAKEAGENT_LIFE=15s", "PRUN_USER_DIR=" + filepath.Join(m.root, "user"),
+	}
+	if u.clocked {
+		env = append(env, clockEnv+"="+u.clock())
 	}
 	if u.backend != "command" {
 		env = append(env, "FAKEAGENT_AS="+u.backend, "FAKEAGENT_SCRIPT="+strings.Join(u.script.steps, "\n"))
@@ -285,6 +297,10 @@ func (m *mill) act(u *unit, a action) {
 			u.run.removed = time.Now()
 			u.run.mu.Unlock()
 		}
+		return
+	}
+	if a.what == "clock" {
+		u.setClock(a.again)
 		return
 	}
 	if a.what == "cancel" {
