@@ -54,7 +54,7 @@ type mill struct {
 
 	rounds, started, announced, kills, stops, removals, clocks int
 	looks, snapshots, reaped, unproven, tasks, lanes           int
-	violations                                                 int
+	violations, stood                                          int
 	refused, starved, lost, settled                            int
 	peak                                                       map[string]int // KiB by role
 	kinds                                                      map[string]int
@@ -68,6 +68,9 @@ const memoryBound = 16 << 10 // KiB
 func (m *mill) round(number int) []string {
 	r := rand.New(rand.NewPCG(m.seed, uint64(number)))
 	dir := filepath.Join(m.root, fmt.Sprintf("m%x-%d", m.seed&0xffffff, number))
+	if _, err := os.Lstat(dir); err == nil {
+		dir += "-again"
+	}
 	for _, d := range []string{"s", "w", "r", "h"} {
 		must(os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
