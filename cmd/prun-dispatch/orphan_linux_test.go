@@ -450,3 +450,19 @@ func TestNoLookAtWhatStoodStill(t *testing.T) {
 		t.Errorf("took %v; a look alone is %v", took, long.Look)
 	}
 }
+
+// A worker removes its own state directory, and the supervisor is killed while
+// it publishes what is left: no temporary name stays beside the result.
+func TestRemovedWhilePublishing(t *testing.T) {
+	for _, step := range []string{"C5.1", "C5.2", "C5.3", "C5.4"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			u := begin(t, []string{"PRUN_CRASH_AT=S." + step}, nil, `rm -rf "$PRUN_STATE_DIR"; exit 3`)
+			u.wait()
+			u.empty(time.Minute)
+			if left, _ := filepath.Glob(filepath.Join(filepath.Dir(u.result), ".*")); len(left) > 0 {
+				t.Errorf("left beside the result: %v\n%s", left, u.describe())
+			}
+		})
+	}
+}

@@ -24,6 +24,10 @@ type birthNames struct {
 	Leaf   string `json:"leaf,omitempty"`
 	// Claim is the file that claims the result path.
 	Claim string `json:"claim,omitempty"`
+	// Result is the result path, and Owner what the names of the supervisor's
+	// temporary files hold: a removed state directory no longer says it.
+	Result string `json:"result,omitempty"`
+	Owner  string `json:"owner,omitempty"`
 }
 
 // newborn is a unit whose state directory is complete under its final name.
@@ -57,6 +61,7 @@ func bear(rec Record, l *Launch, guard *guardLink, keeper pid.ID) (nb *newborn, 
 	}
 	if l.Result != "" {
 		names.Claim = state.ClaimName(l.Base, l.Result)
+		names.Result, names.Owner = l.Result, ownerName(pid.Self())
 	}
 	if err := guard.tell(names); err != nil {
 		return nil, &Refusal{Stage: StageStart, Text: err.Error()}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/prun-suite/prun/pkg/proc"
+	"github.com/prun-suite/prun/pkg/result"
 	"github.com/prun-suite/prun/pkg/state"
 )
 
@@ -122,6 +123,13 @@ func bury(rec Record, child *proc.Child, exit proc.Exit, mine *os.File) int {
 	// has put it there, and it holds what a worker said.
 	if filepath.IsAbs(names.Hidden) && names.Hidden != names.Final {
 		removeState(names.Hidden)
+	}
+	if filepath.IsAbs(names.Result) {
+		// Somebody removed the directory of a unit that was about to publish. What
+		// was moved aside may be the worker's, and stays.
+		if err := result.Sweep(names.Result, names.Owner, true); err != nil {
+			return exitTrouble
+		}
 	}
 	return 0
 }
