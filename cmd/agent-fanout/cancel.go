@@ -135,11 +135,9 @@ func sweep(env *cli.Env, l lane.Lane, v lane.View) error {
 	if v.Outcome != nil {
 		return sweepSettled(env, l, v)
 	}
-	f := supervise.Reap(lane.NewRecord(), l.Unit(), supervise.ReapOptions{IncludeActive: true})
+	f := supervise.Reap(lane.NewRecord(), l.Unit(), supervise.ReapOptions{IncludeActive: true, SettleUnnamed: true})
 	switch {
-	case f.Left == "" || f.Left == supervise.LeftNoWorkerRecord:
-		return nil
-	case f.Left == supervise.LeftSupervisorAlive:
+	case f.Left == "" || f.Left == supervise.LeftSupervisorAlive:
 		return nil
 	}
 	return cli.Fail(1, "lane %s: %s: %s", l.Phase, f.Left, f.Detail)

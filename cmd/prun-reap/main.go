@@ -99,7 +99,7 @@ const sectionReasons = `Why a unit was left:
 	foreign-host       it ran on another machine
 	foreign-namespace  it ran in another pid namespace; run prun-reap there
 	not-ours           the directory is another user's, can be written by others, or is a link
-	no-worker-record   its supervisor died while the worker was started, and no process is found
+	no-worker-record   its supervisor died while the worker was started, and no process is found; --include-active settles it
 	legacy-state       made by an older version, which recorded no identity; see prun-report(1)
 	kill-failed        something is alive after ten seconds, or could not be signalled
 
@@ -144,7 +144,8 @@ func (o *options) Run(_ context.Context, env *cli.Env) error {
 
 func (o *options) limits() supervise.ReapOptions {
 	return supervise.ReapOptions{
-		DryRun: o.DryRun, IncludeActive: o.IncludeActive, SpareKept: true, Look: look, Patience: patience,
+		DryRun: o.DryRun, IncludeActive: o.IncludeActive, SettleUnnamed: o.IncludeActive,
+		SpareKept: true, Look: look, Patience: patience,
 	}
 }
 

@@ -163,7 +163,7 @@ func (l Lane) conclude(v *View, o *state.Outcome) {
 func (l Lane) lost(v *View, u state.Unit) {
 	v.Alive, v.Proven = remains(u)
 	if len(v.Alive) == 0 || overdue(u) {
-		f := supervise.Reap(NewRecord(), u, supervise.ReapOptions{IncludeActive: true})
+		f := supervise.Reap(NewRecord(), u, supervise.ReapOptions{IncludeActive: true, SettleUnnamed: true})
 		if f.Outcome != nil {
 			l.conclude(v, f.Outcome)
 			v.Alive, v.Proven = nil, f.Outcome.ProvenEmpty || f.Reaped != ""

@@ -81,7 +81,7 @@ func (t Task) conclude(turn Turn, s Snapshot, unborn bool) Snapshot {
 		return s
 	}
 	if o == nil {
-		f := supervise.Reap(Record{}, turn.Unit(), supervise.ReapOptions{IncludeActive: true})
+		f := supervise.Reap(Record{}, turn.Unit(), supervise.ReapOptions{IncludeActive: true, SettleUnnamed: true})
 		if f.Left != "" {
 			s.Detail = "leftovers: " + f.Left
 			if f.Detail != "" {

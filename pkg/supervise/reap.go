@@ -75,6 +75,10 @@ type ReapOptions struct {
 	IncludeActive bool
 	// SpareKept leaves alone what a settled unit was told to leave alive.
 	SpareKept bool
+	// SettleUnnamed settles a unit without a record of its worker also when
+	// nothing is found that bears its traces: lost, and unproven. Otherwise it is
+	// left, because such a worker could only be one that shows no trace at all.
+	SettleUnnamed bool
 	// Look is how long a live orphan's output must have stood still.
 	Look time.Duration
 	// Patience is how long to wait for somebody who is concluding the unit
@@ -82,8 +86,12 @@ type ReapOptions struct {
 	Patience time.Duration
 }
 
-// reapBound is the time for ending one tree.
-const reapBound = 10 * time.Second
+const (
+	// reapBound is the time for ending one tree.
+	reapBound = 10 * time.Second
+	// unnamedPause is far beyond the microseconds from a worker's fork to its exec.
+	unnamedPause = 100 * time.Millisecond
+)
 
 // Reap ends what is left of a unit that nobody answers for, and settles it. A
 // unit whose supervisor or keeper may be alive is not touched, and no process
@@ -487,6 +495,7 @@ func (r *reaping) endLeaf() Finding {
 func (r *reaping) endOrphans() Finding {
 	var end time.Time
 	seen := map[pid.ID]bool{}
+	again := r.worker == nil && r.opts.SettleUnnamed && !r.opts.DryRun
 	for {
 		found, err := r.remains()
 		if err != nil && r.worker == nil {
@@ -500,6 +509,13 @@ func (r *reaping) endOrphans() Finding {
 			if r.PID == 0 {
 				r.PID = one.PID
 			}
+		}
+		if len(found) == 0 && again {
+			// A worker on its way from fork to exec bears no traces yet.
+			again = false
+			pause := time.NewTimer(unnamedPause)
+			<-pause.C
+			continue
 		}
 		if len(found) == 0 || r.opts.DryRun {
 			break
@@ -532,7 +548,7 @@ func (r *reaping) endOrphans() Finding {
 			// The captures are made before the worker is started.
 			proof.Empty = true
 			return r.settle(proof, MeansUnstarted)
-		case r.worker == nil:
+		case r.worker == nil && r.settled == nil && !r.opts.SettleUnnamed:
 			return r.leave(LeftNoWorkerRecord, "the worker was being started when its supervisor died, and nothing names it")
 		}
 	}

@@ -193,8 +193,6 @@ func (m *mill) checkUnit(u *unit, alive []int, ledger map[string][]entry, v *ver
 			m.unproven++
 		case o != nil && o.ProvenEmpty != nil && !*o.ProvenEmpty && guardsKilled && u.script.escapes:
 			m.unproven++
-		case o == nil && guardsKilled && strings.Contains(m.reaping(u), "no-worker-record"):
-			m.unproven++
 		default:
 			bad("alive:%s", describe(alive))
 		}
@@ -203,7 +201,7 @@ func (m *mill) checkUnit(u *unit, alive []int, ledger map[string][]entry, v *ver
 		}
 	}
 	if o == nil {
-		m.checkNoOutcome(u, dir, guardsKilled, errs, v)
+		m.checkNoOutcome(u, dir, errs, v)
 	} else {
 		m.settled++
 		m.causes[o.Cause]++
@@ -292,7 +290,7 @@ func (m *mill) checkDir(u *unit, dir string, announced bool, v *verdicts) *outco
 
 // checkNoOutcome: only what was refused, was killed before it was born, was
 // removed, or cannot be proven, may have none.
-func (m *mill) checkNoOutcome(u *unit, dir string, guardsKilled bool, errs []byte, v *verdicts) {
+func (m *mill) checkNoOutcome(u *unit, dir string, errs []byte, v *verdicts) {
 	bad := func(format string, args ...any) { v.of(u, format, args...) }
 	switch {
 	case u.was("remove"):
@@ -316,8 +314,6 @@ func (m *mill) checkNoOutcome(u *unit, dir string, guardsKilled bool, errs []byt
 		if u.run.status == 0 {
 			bad("never came to be, and the front door exits 0")
 		}
-	case guardsKilled && strings.Contains(m.reaping(u), "no-worker-record"):
-		m.unproven++
 	default:
 		bad("no outcome; reaping said %q", m.reaping(u))
 	}
